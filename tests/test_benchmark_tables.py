@@ -13,6 +13,7 @@ WRITTEN = {
     pages.write_readme: README,
     pages.write_exactness: ROOT / "docs" / "exactness.md",
     pages.write_scaling: ROOT / "docs" / "research" / "scaling.md",
+    pages.write_large_data: ROOT / "docs" / "guides" / "large_data.md",
     pages.write_thresholds: ROOT / "docs" / "research" / "thresholds.md",
 }
 

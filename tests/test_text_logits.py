@@ -46,6 +46,45 @@ def test_logits_are_those_that_the_table_describes():
         assert float(cross_entropy(wide, labels)) == pytest.approx(row["test_nll"], abs=1e-5)
 
 
+class Letters:
+    """A tokenizer with a token for each letter."""
+
+    def __call__(self, texts, add_special_tokens):
+        return {"input_ids": [list(map(ord, text)) for text in texts]}
+
+    def apply_chat_template(self, turns, add_generation_prompt, tokenize):
+        return f"user: {turns[0]['content']} assistant:"
+
+
+def test_a_label_follows_a_plain_prompt_after_a_space_and_begins_an_answer(monkeypatch):
+    from benchmarks.text_logits import prompts
+
+    prompt, first = prompts.label_prompt(Letters(), "tweet_irony", "chat")
+    assert prompt.startswith("user: Is this tweet ironic?") and first == [ord("n"), ord("y")]
+    assert prompts.filled("{pair} {text}", "a {pair}", "b") == "b a {pair}"
+    with pytest.raises(ValueError, match="first tokens of the labels must all be different"):
+        prompts.label_prompt(Letters(), "tweet_irony", "plain")  # both begin with the space
+
+
+def test_a_run_that_fails_stops_no_other_and_sets_the_exit_code(tmp_path, monkeypatch, capsys):
+    from benchmarks.text_logits import make
+
+    tried = []
+
+    def fail_first(run, *folders):
+        tried.append(run.name)
+        if len(tried) == 1:
+            raise RuntimeError("out of memory")
+
+    runs = [make.Run("probe", "minilm", task) for task in ("sst", "mpqa")]
+    monkeypatch.setattr(make, "plan", lambda: iter(runs))
+    monkeypatch.setattr(make, "make", fail_first)
+    monkeypatch.setattr("sys.argv", ["make.py", "--data", str(tmp_path), "--models", str(tmp_path)])
+    with pytest.raises(SystemExit, match=f"^failed runs: {runs[0].name}$"):
+        make.main()
+    assert tried == [run.name for run in runs] and "out of memory" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_comparison_of_corrections(tmp_path, monkeypatch):
     from benchmarks.studies import text_corrections

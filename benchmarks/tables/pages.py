@@ -11,6 +11,7 @@ from benchmarks.common.figures import RESULTS, read_figures
 from benchmarks.tables import (
     exactness,
     gpu,
+    large_tables,
     losses,
     metrics,
     peers,
@@ -95,12 +96,16 @@ def write_scaling(page: Path = DOCS / "research" / "scaling.md") -> None:
     fill_page(page, scaling.texts(read("scaling.json")))
 
 
+def write_large_data(page: Path = DOCS / "guides" / "large_data.md") -> None:
+    fill_page(page, large_tables.texts(read("large_tables.json")))
+
+
 def write_thresholds(page: Path = DOCS / "research" / "thresholds.md") -> None:
     fill_page(page, thresholds.texts(read("thresholds.jsonl")))
 
 
 def write_pages() -> None:
-    for write in (write_readme, write_exactness, write_peers, write_scaling, write_thresholds):
+    for write in (write_readme, write_exactness, write_peers, write_scaling, write_large_data, write_thresholds):
         write()
     text_corrections.write_page()
     zero_shot.write_page()

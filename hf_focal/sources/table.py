@@ -19,6 +19,7 @@ from ..scores.schema.schema import Schema
 from ..scores.sets.score_set import ScoreSet
 from ..scores.sets.score_statistics import ScoreStatistics, check_same_schema
 from ..scores.sets.scores_in_memory import Scores
+from ..scores.sets.statistics_in_use import StatisticsInUse
 from ..scores.sets.streamed_scores import StreamedScores
 from ..scores.sets.table_scores import read_table
 from ..scores.table_options import TableOptions
@@ -68,14 +69,14 @@ class TableSource(BaseSource):
         self.num_bins = num_bins
 
     def read(self, data: Data, like: ScoreSet | None = None) -> ScoreSet:
-        """Return the `Scores` of a table; of a large one, `StreamedScores`; statistics are returned as they are."""
+        """Return the `Scores` of a table; of a large one, `StreamedScores`; and of statistics, `StatisticsInUse`."""
         schema, options = (None, self.options) if like is None else (like.schema, TableOptions())
         if isinstance(data.value, ScoreStatistics):
             if used := [name for name in self.arguments if getattr(options, name, None)]:
                 raise InputError(used[0], "must be given to measure, not with its statistics")
             if schema is not None:
                 check_same_schema(data.argument, schema, data.value.schema)
-            return data.value
+            return StatisticsInUse(data.value)
         options = replace(
             options,
             group=self.options.group if data.groups else None,

@@ -21,7 +21,7 @@ class ScoreSet(Protocol):
     """Scores of labeled samples: in memory, computed by a model when they are first used, or read in batches.
 
     `Scores` are a table in memory; `ModelScores` those of a model; `StreamedScores` a table that is read in batches;
-    `ScoreStatistics` what is known of shards. N is the number of samples, K that of the logits of each.
+    `StatisticsInUse` what is known of shards. N is the number of samples, K that of the logits of each.
     """
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class ScoreSet(Protocol):
 
 
 class LargeTableScores:
-    """What `StreamedScores` and `ScoreStatistics` have in common: the schema says what the scores are."""
+    """What `StreamedScores` and statistics have in common: the schema says what the scores are."""
 
     schema: Schema
     data_name: str

@@ -2,7 +2,7 @@
 
 import pickle
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
@@ -32,8 +32,8 @@ _NO_COLUMNS = pa.table({})
 _PRECISE = 1e-6  # a note says how far T may be off beyond this, relative
 
 
-class _Use(Enum):
-    """What was made of statistics, which a reader of the results should know."""
+class Use(Enum):
+    """What may be made of statistics, which a reader of the results should know."""
 
     METRICS = auto()
     SAMPLE = auto()
@@ -82,7 +82,6 @@ class ScoreStatistics(LargeTableScores):
         self.label_counts = np.zeros((2, schema.num_scores), np.int64)
         self._schema_notes = notes
         self._value_notes = Counter[str]()
-        self._uses: set[_Use] = set()
         self._clusters = cluster_column, has_named_clusters
         self.key: str | None = None  # of a file: what was measured, and how
 
@@ -156,7 +155,6 @@ class ScoreStatistics(LargeTableScores):
         self.label_counts = self.label_counts + other.label_counts
         self._schema_notes = tuple(dict.fromkeys(self._schema_notes + other._schema_notes))
         self._value_notes.update(other._value_notes)
-        self._uses = set()  # nothing was made of all these rows yet
         if other.data_name != self.data_name:
             self.data_name = min(self.data_name.removesuffix(_OTHERS), other.data_name.removesuffix(_OTHERS)) + _OTHERS
         return self
@@ -173,7 +171,7 @@ class ScoreStatistics(LargeTableScores):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the results should know."""
+        """What a reader of the results should know of the rows, whatever is made of them."""
         notes = [note.of(self.data_name) for note in self._schema_notes]
         notes += [fill_in(template, rows, self.data_name) for template, rows in self._value_notes.items()]
         counts = self.metrics.label_counts
@@ -185,32 +183,32 @@ class ScoreStatistics(LargeTableScores):
         ):
             absent = [name for name, count in zip(self.score_names, counts, strict=True) if not count]
             notes += absent_class_notes(self.data_name, absent)
-        return *notes, *self._notes_on_uses()
+        return tuple(notes)
 
-    def _notes_on_uses(self) -> list[str]:
-        """Return notes on what was made of the statistics, in an order that does not depend on that of the uses."""
+    def notes_on(self, uses: Collection[Use]) -> list[str]:
+        """Return what a reader of the results should know of what was made of the statistics."""
         notes, data_name = [], self.data_name
         rows = f"{len(self.sample):,} of the {self.count:,} rows of {data_name}"
-        if _Use.METRICS in self._uses:
+        if Use.METRICS in uses:
             notes.append(
                 f"{data_name} is measured in batches: AdaECE, smooth ECE, AURC, and the intervals are those of a "
                 f"histogram of the confidences with {NUM_CELLS:,} cells"
                 if self.link == "softmax"
                 else f"{data_name} is measured in batches, without what needs sorted probabilities"
             )
-        if _Use.SAMPLE in self._uses:
+        if Use.SAMPLE in uses:
             if not self._samples_all_rows:
                 notes.append(
                     "corrections of more than one parameter, thresholds, groups, and changes come from a uniform "
                     f"sample of {rows}; T comes from all of them"
                 )
             notes += self._usable_clusters()[2]
-        if _Use.METRICS_OF_SAMPLE in self._uses and not self._samples_all_rows:
+        if Use.METRICS_OF_SAMPLE in uses and not self._samples_all_rows:
             notes.append(
                 f"before and after the correction are measured on a uniform sample of {rows}: for all, measure them "
                 "with correction=fit.correction"
             )
-        if _Use.SUMS_FOR_T in self._uses:
+        if Use.SUMS_FOR_T in uses:
             value, _, error = self.nll.temperature()
             if value is None:
                 notes.append(
@@ -240,7 +238,6 @@ class ScoreStatistics(LargeTableScores):
         columns = self.sample.columns()
         if not columns:
             raise InputError("sample_size", f"must be above 0 for what needs rows of {self.data_name}, got 0")
-        self._uses.add(_Use.SAMPLE)
         values, is_top = columns["scores"], self.schema.kind == "confidence"
         clusters, independent, _ = self._usable_clusters()
         return Scores(
@@ -262,31 +259,37 @@ class ScoreStatistics(LargeTableScores):
     ) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Return the metrics before and after a correction; the second is None without one.
 
-        If the corrected scores were not measured, both are those of the sample, and a note says it.
+        If the corrected scores were not measured, both are those of the sample.
         """
         if num_bins != self.num_bins:
             expected = f"must be {self.num_bins}, with which {self.data_name} was measured"
             raise InputError("num_bins", f"{expected}, got {num_bins}")
-        if correction is None or (self.corrected is not None and is_same_correction(correction, self.correction)):
-            self._uses.add(_Use.METRICS)
+        if self.has_measured(correction):
             return self.metrics, None if correction is None else self.corrected
-        self._uses.add(_Use.METRICS_OF_SAMPLE)
         return self.collected().measure(num_bins, correction)
+
+    def has_measured(self, correction: Correction | None) -> bool:
+        """Return whether the metrics after a correction are those of all rows."""
+        return correction is None or (self.corrected is not None and is_same_correction(correction, self.correction))
 
     def fit(self, method: str = "auto", **options: Any) -> CalibrationFit:
         """Fit a correction, as `Scores.fit` does: to the sample, but a T by NLL to all rows."""
         fit = self.collected().fit(method, **options)
         temperature = fit.temperature
-        is_by_nll = temperature is not None and temperature.objective == "nll" and not temperature.values
-        if self._samples_all_rows or temperature is None or not is_by_nll or not temperature.is_fitted:
+        if temperature is None or not self.takes_t_of_all_rows(fit):
             return fit
-        self._uses.add(_Use.SUMS_FOR_T)
         value, at_end, _ = self.nll.temperature()
         if value is None:
             return fit
         value = 1 / (fit.strength / value + 1 - fit.strength)
         temperature = replace(temperature, value=value, at_grid_end=at_end)  # its ECE and NLL are those of the sample
         return replace(fit, temperature=temperature, correction=temperature.correction)
+
+    def takes_t_of_all_rows(self, fit: CalibrationFit) -> bool:
+        """Return whether the T of a fit to the sample is replaced by that of all rows, if they give one."""
+        temperature = fit.temperature
+        is_by_nll = temperature is not None and temperature.objective == "nll" and not temperature.values
+        return is_by_nll and not self._samples_all_rows and temperature is not None and temperature.is_fitted
 
     def threshold_samples(self) -> ThresholdSamples:
         """Return the log-odds and the hits of the sample, on which thresholds are chosen."""

@@ -22,6 +22,7 @@ from .large_table_meaning import meaning_of
 from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .scores_in_memory import Scores
+from .statistics_in_use import StatisticsInUse
 from .table_scores import scores_of
 
 
@@ -42,8 +43,8 @@ class StreamedScores(LargeTableScores):
         self.table, self.data_name, self.num_bins = table, table.data_name, num_bins
         self.meaning = meaning_of(table, schema, options or TableOptions())
         self.schema = self.meaning.schema
-        self._fitted: ScoreStatistics | None = None
-        self._measured: ScoreStatistics | None = None
+        self._fitted: StatisticsInUse | None = None
+        self._measured: StatisticsInUse | None = None
 
     def __len__(self) -> int:
         return len(self._for_fits())
@@ -94,10 +95,10 @@ class StreamedScores(LargeTableScores):
             check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
         return scores_of(rows, parsed, schema.floor or None)
 
-    def _for_fits(self) -> ScoreStatistics:
+    def _for_fits(self) -> StatisticsInUse:
         """Return the statistics with the sample and the sums for T; of a stream, all of them, as it is read once."""
         if self._fitted is None:
-            self._fitted = self.statistics(self.num_bins, measures=not self.table.can_repeat)
+            self._fitted = StatisticsInUse(self.statistics(self.num_bins, measures=not self.table.can_repeat))
         return self._fitted
 
     def measure(
@@ -106,7 +107,7 @@ class StreamedScores(LargeTableScores):
         """Measure the calibration before and after a correction; the second is None without one."""
         if not self.table.can_repeat:
             return self._for_fits().measure(num_bins, correction)
-        self._measured = self.statistics(num_bins, correction, fits=False)
+        self._measured = StatisticsInUse(self.statistics(num_bins, correction, fits=False))
         return self._measured.measure(num_bins, correction)
 
     def fit(self, method: str = "auto", *, num_bins: int = 15, **options: Any) -> CalibrationFit:

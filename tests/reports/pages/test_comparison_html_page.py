@@ -43,6 +43,7 @@ def run_of(loss="flsd53", seed=0, **details):
 def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):
     bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
     return TranslationResult(
+        name=loss,
         loss=loss,
         temperature=Temperature(1.2, "ece", 0.1016, 0.0259, 2.0, 1.9, num_samples=5, num_bins=2),
         pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": bleu[0]},
@@ -283,7 +284,7 @@ def test_the_page_of_several_labels_has_the_table_of_the_card(tmp_path):
 
 def test_text_is_escaped(tmp_path):
     save(replace(run_of(), name=NASTY), tmp_path / "x")
-    save(replace(translation_of(NASTY + "2"), signature=NASTY), tmp_path / "y")
+    save(replace(translation_of(), name=NASTY + "2", signature=NASTY), tmp_path / "y")
     page = Page(comparison_page([tmp_path / name for name in "xy"], tmp_path / "page.html", title="</title>$sections"))
     assert "b" not in {tag for tag, _ in page.tags}
     assert not any("onclick" in attributes for _, attributes in page.tags)

@@ -1,6 +1,7 @@
 """Results have typed sections, and `metrics.json` keeps its form."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from hf_focal import fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
+from hf_focal.reports.results import run_results
 from hf_focal.reports.results.result_sections import ClassBalance, DriftSection, PriorSection, ThresholdSection
-from hf_focal.utils.json_values import Count, FiniteNumber, Share, from_json
+from hf_focal.utils.json_values import Count, FiniteNumber, Share, from_json, key_of
 
 FILES = sorted((Path(__file__).parent / "results_of_0_3").glob("*.json"))
 
@@ -94,3 +96,9 @@ def test_a_broken_section_is_one_error(part, value, message, tmp_path):
     (tmp_path / "metrics.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=message):
         RunResult.load(tmp_path / "metrics.json")
+
+
+def test_no_two_entries_of_the_details_have_one_name():
+    names = ["notes", *(key for key, _ in run_results._NESTED.values())]
+    names += [key_of(part) for kind in run_results._FLAT.values() for part in fields(kind)]
+    assert len(names) == len({*names}) > 20

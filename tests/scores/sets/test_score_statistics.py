@@ -19,6 +19,7 @@ from hf_focal import InputError, calibrate, calibrate_scores, evaluate, evaluate
 from hf_focal.scores import ScoreStatistics
 from hf_focal.scores.sets import score_statistics
 from hf_focal.scores.sets.row_sample import RowSample, keys_of
+from hf_focal.scores.sets.statistics_in_use import StatisticsInUse
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -156,18 +157,28 @@ def test_a_note_of_merged_tables_names_both_and_keeps_its_words(tmp_path):
 
 def test_notes_do_not_depend_on_the_order_of_uses_and_hold_for_the_merged_rows(monkeypatch):
     monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 100)
-    first, second = measure(shard(0)), measure(shard(0))
+    statistics = measure(shard(0))
+    first, second = StatisticsInUse(statistics), StatisticsInUse(statistics)
     first.fit("temperature")
     first.measure()
     second.measure()
     second.fit("temperature")
     assert first.notes == second.notes
     assert any("uniform sample of 100 of the 200 rows" in note for note in first.notes)
-    both = first.merge(measure(shard(1)))
+    assert not any("sample" in note for note in statistics.notes)
+    both = StatisticsInUse(statistics.merge(measure(shard(1))))
     assert not any("sample" in note for note in both.notes)
     both.collected()
     assert any("uniform sample of 100 of the 400 rows" in note for note in both.notes)
     assert not any("of the 200 rows" in note for note in both.notes)
+
+
+def test_a_result_does_not_say_what_another_made_of_the_statistics(monkeypatch):
+    monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 100)
+    statistics = measure(shard(0))
+    before = evaluate(scores=statistics).notes
+    assert any("uniform sample of 100" in note for note in calibrate(scores=statistics).notes)
+    assert evaluate(scores=statistics).notes == before and not any("uniform sample" in note for note in before)
 
 
 def test_the_sample_is_uniform_and_does_not_depend_on_the_order():
