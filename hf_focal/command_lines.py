@@ -1,6 +1,7 @@
 """The `hf-focal` commands that consoles and pages advise: what follows a run of `evaluate` or `calibrate`.
 
-Only this module names options of the command outside of its parser; tests parse whatever it returns.
+Outside of the parser, only this module builds whole commands; tests parse whatever it returns. Errors may name an
+option that mends them.
 """
 
 import itertools

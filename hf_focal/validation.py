@@ -24,7 +24,7 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
 
 
 def check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(name, f"must be an integer of at least 1, got {value!r}")
 
 

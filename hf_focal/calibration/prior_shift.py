@@ -26,7 +26,7 @@ from .threshold_goal import ThresholdGoal
 from .weight_folding import fold_correction
 
 
-def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str = "sigmoid") -> Any:
+def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str | None = None) -> Any:
     """Correct logits, or a model, for data in which the classes or labels have other shares.
 
     Args:
@@ -37,13 +37,14 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
             is recorded outside of the weights, the shift becomes a part of this correction.
         train_prior, new_prior: the shares in the data on which the logits are calibrated, and in the new data: a
             number in (0, 1), or one per label or class.
-        link: "sigmoid" or "softmax", of logits.
+        link: "sigmoid" or "softmax", of logits; may be left out for a single logit, which has a sigmoid, `(..., 1)`.
 
     Returns:
         The shifted logits, in the dtype of the given ones, or the model.
 
     Raises:
-        InputError: shares that are not in (0, 1) or, with a softmax, do not sum to 1.
+        InputError: shares that are not in (0, 1) or, with a softmax, do not sum to 1; logits of several labels or
+            classes without a link, or a model with one.
         TypeError: a model without a config, or whose head has no bias; what `fold_correction` raises.
 
     Examples:
@@ -56,9 +57,13 @@ def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link:
     if isinstance(model_or_logits, Tensor | np.ndarray):
         logits = as_scores("logits", model_or_logits)
         size = logits.shape[-1]
-        shifted = prior_shift(train_prior, new_prior, size, link).apply(logits)
+        if link is None and size > 1:
+            raise InputError("link", "must be 'sigmoid' (labels) or 'softmax' (classes) for several logits, got None")
+        shifted = prior_shift(train_prior, new_prior, size, link or "sigmoid").apply(logits)
         return shifted.numpy() if isinstance(model_or_logits, np.ndarray) else shifted
     model = check_whole(model_or_logits)
+    if link is not None:
+        raise InputError("link", f"must be given with logits only, because a model has its own, got {link!r}")
     size = model.config.num_labels
     link = "sigmoid" if size == 1 or model.config.problem_type == MULTI_LABEL else "softmax"
     shift = prior_shift(train_prior, new_prior, size, link)

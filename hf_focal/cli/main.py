@@ -79,7 +79,3 @@ def command_parser() -> OneLineParser:
     file_commands.add_apply(commands)
     file_commands.add_report(commands)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

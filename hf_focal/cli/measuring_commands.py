@@ -96,7 +96,7 @@ def _require_model(command: str, arguments: dict[str, Any]) -> None:
     """Exit for a file of scores in the place of a model, and for a missing model or dataset."""
     from ..scores.reading.table_formats import FORMATS
 
-    if (model := Path(arguments.get("model", ""))).suffix in FORMATS and model.is_file():
+    if (model := Path(arguments.get("model", ""))).suffix.lower() in FORMATS and model.is_file():
         refuse_arguments(command, f"{model} is not a model: for scores, pass --scores {model}")
     needed = {"MODEL": "model", "--dataset": "dataset"}
     if missing := [name for name, argument in needed.items() if argument not in arguments]:

@@ -107,6 +107,8 @@ def _add_table(options: ScopedOptions) -> None:
     ):
         options.add("scores", Scope.TABLE, name, metavar=metavar, help=help)
     options.add("scores", Scope.TABLE, "--classes", metavar="NAMES", type=_names, help=names)
+    floor = "what replaces a probability of 0 [half a unit of the last decimal]"
+    options.add("scores", Scope.TABLE, "--floor", type=float, metavar="P", help=floor)
 
 
 def _names(text: str) -> tuple[str, ...]:

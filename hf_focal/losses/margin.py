@@ -377,9 +377,9 @@ def values_and_gradient(
 
 
 def with_gradient(formula: ValueAndGradient, x: Tensor, constant: Any) -> Tensor:
-    """Return `value` of ``value, gradient = formula(x, given)``, with `gradient` as its derivative with respect to x.
+    """Return `value` of ``value, gradient = formula(x, constant)``, with `gradient` as its derivative by x.
 
-    `value` is (...), and `x` and `gradient` are (..., K); `given` gets no gradient. `formula` must consist of plain
+    `value` is (...), and `x` and `gradient` are (..., K); `constant` gets no gradient. `formula` must consist of plain
     operations. Then `torch.compile` can trace this function, transforms of `torch.func` can be nested, and the
     gradient can be differentiated again.
     """

@@ -18,7 +18,7 @@ _PICTURES = {*(Path(name).stem for name in _DIAGRAMS), "risk_coverage", "groups"
 
 
 def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True) -> list[Path]:
-    """Write the report of one run: metrics.json, table.md, loss.yaml, and reliability diagrams before and after T.
+    """Write the report of one run: metrics.json, table.md, loss.yaml, and diagrams before and after the correction.
 
     With ``pictures=False``, it has no pictures, which only a card needs: the page draws its own. Pictures are PNG
     files. For a multi-label model, table.md also has the `label_table`, and

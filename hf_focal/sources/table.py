@@ -109,8 +109,7 @@ class TableSource(BaseSource):
         return Path(scores.data_name).stem
 
     def data_section(self, scores: ScoreSet) -> DataSection:
-        options = {key: value for key, value in self.arguments.items() if key != "floor"}  # those of the command
-        return replace(super().data_section(scores), options=options)
+        return replace(super().data_section(scores), options=dict(self.arguments))
 
 
 def _unread_texts(table: pa.Table, schema: Schema | None, options: TableOptions) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from .source_arguments import ModelArguments, SourceArguments, TableArguments
 
 # Arguments that name data with splits, and those that name the split.
 _SPLITS = {"dataset": "split", "test_dataset": "test_split", "threshold_dataset": "threshold_split"}
+_FOLDER = "FOLDER"  # stands for a list of files: a command takes a folder or a pattern instead
 
 
 def run_commands(source: SourceArguments, settings: EvaluationSettings | CalibrationSettings) -> RunCommands | None:
@@ -30,7 +31,8 @@ def recorded_call(
 
     The source comes first, then the settings in their order, and then the options of the data. None is returned if
     there is no such command, because the source is an object, or because an argument cannot be typed, such as a table
-    in memory.
+    in memory. It is also None for a source whose kind `evaluate` or `calibrate` must find out: only `evaluate_model`,
+    `evaluate_scores`, and those of `calibrate` say it.
     """
     if not isinstance(source, ModelArguments | TableArguments):
         return None
@@ -70,7 +72,12 @@ def _changed(part: ModelArguments | TableArguments | EvaluationSettings | Calibr
 def _named_data(data: Data) -> dict[str, Any]:
     if not data.is_given:
         return {}
-    return {data.argument: data.value} | ({} if data.split is None else {_SPLITS[data.argument]: data.split})
+    value = _FOLDER if _are_files(data.value) else data.value
+    return {data.argument: value} | ({} if data.split is None else {_SPLITS[data.argument]: data.split})
+
+
+def _are_files(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(part, str | Path) for part in value)
 
 
 def _named_goal(goal: ThresholdGoal) -> dict[str, Any]:
@@ -86,6 +93,11 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 def _can_be_typed(value: Any) -> bool:
-    """Return whether a value is one of a command line: no table, even as a mapping of columns or a list of rows."""
-    parts = [*value.values()] if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else [value]
+    """Return whether a value is one of a command line: no table, even as a mapping of columns or a list of rows.
+
+    Commas separate the items of a list, so no item may have one.
+    """
+    if isinstance(value, tuple | list):
+        return all(isinstance(part, str | int | float) and "," not in str(part) for part in value)
+    parts = value.values() if isinstance(value, Mapping) else [value]
     return all(isinstance(part, str | Path | int | float | None) for part in parts)

@@ -33,7 +33,7 @@ def nll_and_ece(logits, labels):
 
 def test_another_share_of_positives_is_corrected_for():
     z, y = drawn(0.19, 40_000, np.random.default_rng(0))
-    shifted = shift_prior(z, 0.07, 0.19)
+    shifted = shift_prior(z, 0.07, 0.19, link="sigmoid")
     np.testing.assert_allclose(shifted, z + math.log(0.19 / 0.81) - math.log(0.07 / 0.93))
     (before, ece_before), (after, ece_after) = nll_and_ece(z, y), nll_and_ece(shifted, y)
     assert ece_before > 0.07 and ece_after < 0.01 and after < before
@@ -119,12 +119,19 @@ def test_the_record_of_a_folded_correction_has_the_shift_that_follows_it():
 def test_shares_that_cannot_be_are_told():
     z = np.zeros((4, 2))
     with pytest.raises(ValueError, match=r"train_prior must be 2 shares between 0 and 1, got \[0.0, 0.0\]"):
-        shift_prior(z, 0.0, 0.5)
+        shift_prior(z, 0.0, 0.5, link="sigmoid")
     for share in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match=r"new_prior must be a share between 0 and 1, got"):
             shift_prior(z[:, :1], 0.5, share)
     with pytest.raises(ValueError, match=r"new_prior must sum to 1, got a sum of 0.8"):
         shift_prior(z, [0.5, 0.5], [0.4, 0.4], link="softmax")
+
+
+def test_several_logits_need_a_link_and_a_model_has_its_own():
+    with pytest.raises(InputError, match=r"link must be 'sigmoid' .* or 'softmax' .* for several logits, got None"):
+        shift_prior(np.zeros((4, 3)), [0.3, 0.3, 0.4], [0.1, 0.1, 0.8])
+    with pytest.raises(InputError, match="link must be given with logits only"):
+        shift_prior(BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES)), 0.5, 0.2, link="sigmoid")
 
 
 @given(

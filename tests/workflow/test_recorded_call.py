@@ -66,6 +66,16 @@ def test_tables_in_memory_and_objects_have_no_names():
         assert recorded_call(table(scores), evaluation()) is None
     settings = CalibrationSettings(test=NONE, new_prior=np.array([0.2, 0.8]))
     assert recorded_call(table("a.csv"), settings) is None
-    assert recorded_call(table(["a.csv", "b.csv"], label_map={"x": "y"}), evaluation()) is not None
     anything = AnySource(function="evaluate", source=None, data=None, scores="a.csv")
     assert recorded_call(anything, evaluation()) is None
+
+
+def test_a_folder_stands_for_a_list_of_files():
+    options = {"label_map": {"x": "y"}}
+    assert recorded_call(table(["a.csv", "b.csv"], **options), evaluation()) == {"scores": "FOLDER", **options}
+
+
+def test_no_command_takes_names_with_commas():
+    assert recorded_call(table("a.csv", classes=("a,b", "c")), evaluation()) is None
+    arguments = {"classes": ("a", "c"), "floor": 1e-6}
+    assert recorded_call(table("a.csv", **arguments), evaluation()) == {"scores": "a.csv", **arguments}

@@ -175,7 +175,7 @@ def label_table(result: RunResult, most: int = 20) -> str:
 def label_columns(result: RunResult, most: int = 20) -> dict[str, list[Cell]]:
     """Return title -> cells of a table of a multi-label model's labels.
 
-    The columns are the label's frequency, ECE before → after the correction, F1 at the threshold ½ before it, and T or
+    The columns are the label's frequency, ECE before → after the correction, F1 at the threshold ½ after it, and T or
     the slope and the intercept. If there are more than `most` labels, only the `most` labels with the largest ECE
     before the correction are listed.
     """

@@ -1,6 +1,7 @@
 """A large table, whose rows are read in batches; and how large a table is.
 
-A table is large if it has more than a million rows or 67 million scores.
+A table is large if it has more than a million rows or 67 million scores; `large_tables` judges files by their bytes if
+they do not say how many rows they have.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -69,7 +69,7 @@ class RowSample:
         names = self._parts[0][1]
         columns = {name: np.concatenate([part[name] for _, part in self._parts])[order] for name in names}
         self._parts, self._pending = [(keys[order], columns)], len(order)
-        if len(order) == self.size:
+        if 0 < len(order) == self.size:
             self._largest = int(keys[order[-1]])
 
     def __getstate__(self) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def estimated_share(logits: np.ndarray, old: float) -> float:
     """
     share, change = old, 1.0
     while change >= 1e-8:
-        new = float(np.clip(expit(shift_prior(logits, old, share)).mean(), 1e-8, 1 - 1e-8))
+        new = float(np.clip(expit(shift_prior(logits, old, share, link="sigmoid")).mean(), 1e-8, 1 - 1e-8))
         share, change = new, abs(new - share)
     return share
 
@@ -113,8 +113,8 @@ def reranker(runs: list[dict]) -> Contents:
         stages = {
             "as trained": test,
             "a slope and an intercept, fitted at 7%": posterior,
-            "… shifted to the true share of the test set": shift_prior(posterior, old, share),
-            "… shifted to the share that EM estimates": shift_prior(posterior, old, estimate),
+            "… shifted to the true share of the test set": shift_prior(posterior, old, share, link="sigmoid"),
+            "… shifted to the share that EM estimates": shift_prior(posterior, old, estimate, link="sigmoid"),
             "a temperature, fitted at 19%": same["temperature"].apply(test),
             "a slope and an intercept, fitted at 19%": same["platt"].apply(test),
         }

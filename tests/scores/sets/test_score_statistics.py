@@ -119,6 +119,12 @@ def test_without_a_sample_statistics_are_small_and_are_only_reported():
         measure(shard(0), sample_size=-1)
 
 
+@pytest.mark.parametrize("sizes", [(0, 100), (100, 0)])
+def test_statistics_without_a_sample_merge_with_others(sizes):
+    statistics = merged([measure(shard(number), sample_size=size) for number, size in enumerate(sizes)])
+    assert evaluate(scores=statistics).pre["num_samples"] == 400
+
+
 def test_shards_that_differ_are_refused(parts):
     other = measure(shard(0).rename(columns={"logit_d": "logit_e"}).replace({"label": {"d": "e"}}))
     with pytest.raises(

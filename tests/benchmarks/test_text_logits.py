@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from hf_focal import InputError
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FOLDER = BENCHMARKS / "text_logits"
 MIB = 2**20
 
