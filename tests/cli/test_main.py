@@ -443,6 +443,16 @@ def test_a_report_replaces_pages_only(capsys, tmp_path, monkeypatch, output):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.parent.rglob("*") if path.is_file()} == before
 
 
+def test_a_report_of_several_test_sets_prints_a_table_for_each(capsys, tmp_path):
+    for name, size in (("a", 30), ("b", 60)):
+        logits, labels = torch.randn(size, 3), torch.arange(size) % 3
+        write_report(tmp_path / name / "report", RunResult.measure("flsd53", Temperature(1.0), logits, labels))
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.html")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("| Loss | ") == 2 and "**" not in printed
+    assert "On 30 samples of 3 classes, 10 of each:\n\n" in printed and "On 60 samples of 3" in printed
+
+
 def test_errors_of_a_report(capsys, tmp_path):
     assert "folder must be the folder of a run, a report or a comparison" in error_of(capsys, ["report", tmp_path])
     (tmp_path / "metrics.json").write_text("[]")

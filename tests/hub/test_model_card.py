@@ -379,6 +379,12 @@ def test_a_card_of_a_correction_that_lowers_only_the_nll_shows_the_error():
     assert "lowers the NLL, but not the ECE" in text and "the error from 20.00% to 10.00%" in text
 
 
+def test_a_card_of_a_corrected_model_says_what_the_file_beside_the_weights_is_for():
+    told = "do not need to apply it (`correction.json` is for logits of the original model)."
+    assert told in str(card_of(training=None))
+    assert "correction.json" not in str(card_of())
+
+
 def test_a_card_says_which_answers_a_correction_costs():
     result = run_of()
     worse = replace(result, post=result.post | {"error": result.pre["error"] + 0.019})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hf_focal import CalibrationMetrics, evaluate_scores
+from hf_focal.reports import comparison_page
 from hf_focal.reports.pages.charts import small_axis_end
 from hf_focal.reports.pages.class_table import class_table, small_figures, worst_class_figures
 from hf_focal.reports.pages.page_parts import environment
@@ -27,6 +28,17 @@ def test_rows_have_the_largest_ece_first_but_classes_with_few_predictions_last(r
     assert first > second and table.omitted == ""
     predictions = [int(row.cells[table.titles.index("predictions") - 1]) for row in table.rows]
     assert sum(predictions) == 400 and predictions[-1] == 10
+
+
+def test_few_classes_are_below_the_diagrams_and_many_beside_them(result, tmp_path):
+    rng = np.random.default_rng(0)
+    many = evaluate_scores({"logits": rng.normal(size=(400, 10)), "label": rng.integers(10, size=400)})
+    for name, run, is_beside in (("few", result, False), ("many", many, True)):
+        (tmp_path / name).mkdir()
+        run.save(tmp_path / name / "metrics.json")
+        page = comparison_page([tmp_path / name], tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        diagrams = page.partition("<h2>Reliability</h2>")[2].partition("<caption>Classes")[0]
+        assert ('<div class="columns">' in diagrams) == is_beside
 
 
 def test_the_bins_of_a_row_hold_its_predictions(result):

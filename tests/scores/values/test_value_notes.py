@@ -31,7 +31,7 @@ def test_probabilities_of_one_are_said_to_be_lower():
 
 def test_the_error_of_confidences_is_said_not_to_be_the_share_of_wrong_answers():
     table = {"confidence": [0.9, 0.6, 0.8, 0.4] * 10, "correct": [1, 0, 1, 0] * 10}
-    result = evaluate_scores(table, score_column="confidence", label_column="correct")
+    result = evaluate_scores(table, score_column="confidence", label_column="correct", kind="probabilities")
     assert result.link == "sigmoid" and "of the answers are right" in result.describe()
     assert "the error is how often it is wrong to accept the answers with a confidence above ½ and no others" in (
         result.notes
