@@ -80,9 +80,9 @@ def apply_command(correction: str) -> Command:
     return Command("apply", {"output": "corrected.csv"}, (correction, _NEW))
 
 
-def report_command(folder: str) -> Command:
-    """Return the command that compares the runs in a folder."""
-    return Command("report", {"output": "comparison.html"}, (folder,))
+def report_command(*folders: str) -> Command:
+    """Return the command that compares runs: those in one folder, or those whose folders are given."""
+    return Command("report", {"output": "comparison.html"}, folders)
 
 
 @dataclass(frozen=True)

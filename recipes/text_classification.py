@@ -4,6 +4,11 @@
         --train_file train.csv --test_file test.csv --losses cross_entropy,flsd53 --output_dir out/texts
     hf-focal report out/texts
 
+To try it without a download, on generated messages and a small encoder with random weights:
+
+    python -m hf_focal.demo.data out/demo
+    python text_classification.py --config demo.yaml --output_dir out/demo/model
+
 Without --losses, the recipe trains once, with --loss. Several labels for each text: --label_column names a column of
 lists (of names, of numbers, or of a 0 or 1 for each label), or one column of 0 and 1 for each label: toxic,insult.
 With --resume_from_checkpoint true, each run goes on from its last checkpoint. On several GPUs: accelerate launch.

@@ -69,7 +69,9 @@ class TemperatureCurves:
         else:
             best = int((self.ece if objective == "ece" else self.nll).argmin())
             value, ece, nll = (float(values[best]) for values in (self.temperatures, self.ece, self.nll))
-            at_grid_end = check_grid_end(value, self.temperatures, "use a wider grid", stacklevel + 1)
+            at_grid_end = check_grid_end(
+                value, self.temperatures, "use a wider grid, as TemperatureStream(grid=...)", stacklevel + 1
+            )
         return Temperature(
             value, objective, self.ece_before, ece, self.nll_before, nll, self.num_samples, self.num_bins, at_grid_end
         )

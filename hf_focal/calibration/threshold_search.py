@@ -198,7 +198,8 @@ def _reason_without_threshold(
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
     place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
-    return f"the precision of the {count:,} highest scores is {100 * right:.1f}%, {place}"
+    highest = f"the highest precision of enough samples, that of the {count:,} highest scores"
+    return f"{highest}, is {100 * right:.1f}%, {place}"
 
 
 def _provable_precision(candidates: Candidates, risk: float) -> float | None:

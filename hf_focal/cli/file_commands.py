@@ -58,12 +58,17 @@ def add_report(commands: Any) -> None:
 
 def run_report(folders: list[str], output: str) -> None:
     from ..reports import comparison_page, read_runs, results_table
+    from ..reports.pages.comparison_html_page import by_test_set
     from ..reports.wording.markdown_tables import RESULTS_LEGEND
 
     if not output or Path(output).exists() or Path(output).is_symlink():
         raise InputError("output", f"must be a new file, got {output!r}: name another, or remove this one")
     page = comparison_page(folders, output)  # which names the file if one is broken
     runs = [*read_runs(folders).values()]
-    print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
+    tables = by_test_set(runs)
+    for test_set, measured in tables.items():
+        about = f"On {test_set}:\n\n" if len(tables) > 1 and test_set else ""
+        print(f"{about}{results_table(measured)}")
+    print(f"{RESULTS_LEGEND}\n")
     print("\n".join(run.describe() for run in runs))
     print(f"Written to {page.absolute()}")

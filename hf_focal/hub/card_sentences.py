@@ -240,7 +240,7 @@ def what_the_correction_changes(card: CardContents, fit: CrossFit) -> str:
     if card.model.is_correction:
         place = "which is in `correction.json`"
     elif card.is_folded:
-        place = "which is folded into the weights, so you do not need to apply it"
+        place = f"which is folded into the weights, so you do not need to apply it{_correction_file(card)}"
     elif card.model.usage:
         place = "whose slopes are folded into the weights, and whose offsets are **not**: the code below adds them"
     else:
@@ -259,6 +259,11 @@ def what_the_correction_changes(card: CardContents, fit: CrossFit) -> str:
     else:
         changed = f"{fit.changed_predictions} of {size} predictions on {card.data.fit_data}"
     return f"{text}. It changes {changed}, and may change others."
+
+
+def _correction_file(card: CardContents) -> str:
+    """Say what ``correction.json`` beside folded weights is for; "" for a trained model, which comes without it."""
+    return "" if card.training else " (`correction.json` is for logits of the original model)"
 
 
 def prior_shift(card: CardContents) -> str:
@@ -348,7 +353,7 @@ def where_t_is(card: CardContents) -> str:
         )
     if card.is_folded:
         head = " of the adapter's own head" if card.model.is_adapter else ""
-        return f"It is folded into the weights{head}, so you do not need to apply it."
+        return f"It is folded into the weights{head}, so you do not need to apply it{_correction_file(card)}."
     return "It is **not** in the weights. To apply it:"
 
 

@@ -21,14 +21,17 @@ def correction_usage(
     labels: Sequence[str],
     classes: Sequence[str],
     settings: Mapping[str, Any],
+    *,
+    is_folder: bool = False,
 ) -> str:
     """Return code that applies ``correction.json`` to the language model's scores.
 
-    `model` is the language model's name, `fields` are those of the prompt, and `settings` are further arguments of
-    `label_scores`, of which those that are not set are left out.
+    `model` is the language model's name, and `is_folder` whether that is the name of a local folder. `fields` are
+    those of the prompt, and `settings` are further arguments of `label_scores`, without those that are not set.
     """
     return _ENVIRONMENT.get_template("label_words_correction.py.jinja").render(
         model=model,
+        is_folder=is_folder,
         prompt=prompt,
         example=_example(fields),
         labels=[*labels],

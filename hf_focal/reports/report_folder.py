@@ -54,7 +54,7 @@ def write_comparison(
     table, figure = folder / "table.md", folder / "comparison.png"
     table.write_text(markdown, encoding="utf-8")
     bins = {result.name: (result.pre_bins, result.post_bins) for result in results}
-    comparison_figure(bins, figure, link=results[0].link)
+    comparison_figure(bins, figure, link=results[0].axes)
     return [table, figure]
 
 
@@ -79,7 +79,7 @@ def _draw(folder: Path, result: RunResult) -> list[Path]:
     if result.method is not None:
         diagrams.append((after, result.post_bins, f"{result.name}, {result.correction_title(6)}"))
     for path, bins, title in diagrams:
-        reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
+        reliability_diagram(metrics=bins, title=title, link=result.axes, path=path)
         paths.append(path)
     if worst := result.subsets.worst_labels:
         panels = {"all labels": [result.pre_bins, result.post_bins], **worst}

@@ -136,7 +136,10 @@ class LabelWordsSource(ModelSource):
         else:
             settings = {"chat": words.chat, "system": words.system, "one_logit": words.one_logit}
             prompt, model = words.prompt, public_name(self.name)
-            usage = correction_usage(model, prompt.template, prompt.fields, words.labels, self.classes, settings)
+            is_folder = Path(self.name).exists()
+            usage = correction_usage(
+                model, prompt.template, prompt.fields, words.labels, self.classes, settings, is_folder=is_folder
+            )
         return CardModel(name, self.task.pipeline, self.name, is_correction=not is_model, usage=usage)
 
 

@@ -72,7 +72,7 @@ def _check_format(model: Path) -> None:
 def _check_timm(name: str, config: PreTrainedConfig) -> None:
     """Refuse a model of timm without timm: Transformers would say that no image processor can be loaded."""
     if config.model_type == "timm_wrapper" and not is_timm_available():
-        raise InputError("model", f"must be one whose library is installed, got {name!r} of timm: pip install timm")
+        raise InputError("model", f"{name!r} is one of timm, which is not installed: pip install timm")
 
 
 def _sort_labels(config: PreTrainedConfig) -> None:

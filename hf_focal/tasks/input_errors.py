@@ -77,4 +77,6 @@ def _explanation(error: BaseException, kind: str, name: str) -> str:
     if isinstance(error, DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself gives no reason
     text = one_line(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {one_line(error)}"
+    if text.startswith("Error "):  # as messages of Transformers on missing weights, after "error:" of the console
+        return f"{kind} {name!r} cannot be loaded: {text.removeprefix('Error ')}"
     return f"{kind} {name!r} cannot be loaded: {text}" if name not in text else text

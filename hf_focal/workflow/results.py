@@ -113,6 +113,10 @@ def run_result(
         drift=sections.drift,
         notes=[*dict.fromkeys(notes)],
     )
+    if result.is_of_answers and result.link == "sigmoid":
+        # Else the error looks like the share of the answers that are wrong.
+        note = "the error is how often it is wrong to accept the answers with a confidence above ½ and no others"
+        result = replace(result, notes=[*result.notes, note])
     if not has_only_confidences:
         return result
     pre, post = (

@@ -299,7 +299,7 @@ def test_too_few_positives_are_told():
     assert not found.decide(z).any()
     assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)
-    assert "the precision of the 29 highest scores is" in bad.reasons[0] or "highest scores" in bad.reasons[0]
+    assert "highest scores, is" in bad.reasons[0]
 
 
 @pytest.mark.parametrize("wrong", [3, 2])

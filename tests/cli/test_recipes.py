@@ -25,7 +25,8 @@ def test_a_copy_is_the_recipe_and_says_how_to_go_on(name, tmp_path, capsys):
     assert main(["recipe", "copy", name, "--output_dir", str(folder)]) == 0
     assert f"python {folder / name}.py --help" in capsys.readouterr().out
     assert (folder / f"{name}.py").read_text() == (ROOT / "recipes" / f"{name}.py").read_text()
-    assert (folder / "own_texts.yaml").is_file() == (name == "text_classification")
+    for config in ("own_texts.yaml", "demo.yaml"):
+        assert (folder / config).is_file() == (name == "text_classification")
 
 
 @pytest.mark.slow

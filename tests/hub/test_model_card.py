@@ -18,6 +18,7 @@ import hf_focal
 from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.hub import CardData, CardModel, Training, model_card, read_base_metadata
 from hf_focal.hub.bibtex import citations
+from hf_focal.hub.label_words_usage import correction_usage
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
@@ -485,3 +486,13 @@ def test_pictures_are_side_by_side_with_one_legend():
     (row,) = [line for line in text.splitlines() if line.startswith("| ![")]
     assert row.count("![Reliability diagram") == 2 and text.count("end at the diagonal") == 1
     assert text.index("## Use") < text.index("## Results") < text.index(row) < text.index("## Temperature")
+
+
+def test_the_code_of_label_words_says_what_a_stranger_replaces_and_downloads():
+    prompt = ("Text: {text}", ["text"], ["no", "yes"], ["no", "yes"], {"one_logit": False})
+    local, on_hub = correction_usage("smollm", *prompt, is_folder=True), correction_usage("user/lm", *prompt)
+    assert "# Replace smollm by the language model's id on the Hub, or by the path of its folder.\nmodel =" in local
+    assert "Replace" not in on_hub
+    for code in (local, on_hub):
+        ast.parse(code)
+        assert "# Download correction.json, which is beside this card, to the current folder first.\nprint(" in code

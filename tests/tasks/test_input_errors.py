@@ -26,3 +26,6 @@ def test_every_error_of_loading_is_one_of_the_user():
         raise InputError("text_column", "must be x")
     with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), as_input_errors("model", "x"):
         raise ValueError("one\n  two")
+    message = r"^model 'x' cannot be loaded: no file named model.safetensors in x$"
+    with pytest.raises(InputError, match=message), as_input_errors("model", "x"):
+        raise OSError("Error no file named model.safetensors in x")

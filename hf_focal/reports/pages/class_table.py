@@ -59,7 +59,7 @@ def class_table(run: RunResult) -> ClassTable | None:
     columns = {title: columns[title] for title in first} | columns
     before, *after = [_bins_as_text(classes, side) for side in sides]
     total = run.subsets.class_balance.classes if run.subsets.class_balance else len(classes.name)
-    words = LINK_WORDS[run.link]
+    words = LINK_WORDS[run.axes]
     return ClassTable(
         titles=["Label" if run.subsets.labels else "Class", *columns],
         rows=[
@@ -101,7 +101,7 @@ def small_figures(bins: Mapping[str, Sequence[ReliabilityBins]], run: RunResult)
             if side.count.sum():
                 caption = f"{name}, {when}" if run.method else name
                 alt = f"Reliability diagram of {caption}"
-                chart = reliability_chart(side, run.link, alt, small=True, axis_end=end)
+                chart = reliability_chart(side, run.axes, alt, small=True, axis_end=end)
                 figures[-1].append(PageFigure(chart, alt, caption))
     return figures
 

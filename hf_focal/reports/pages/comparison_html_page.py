@@ -55,9 +55,7 @@ def comparison_page(
         InputError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
     """
     runs = read_runs(folders)
-    tables: dict[str, list[RunResult]] = {}
-    for run in runs.values():
-        tables.setdefault(_test_set(run), []).append(run)
+    tables = by_test_set([*runs.values()])
     [(file, run), *others] = runs.items()
     if others:
         page = _comparison(runs, title or f"Calibration of {len(runs)} runs", tables)
@@ -102,7 +100,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
             title=title,
             tables=[_results_table(test_set, runs, is_comparison=True) for test_set, runs in tables.items()],
             runs=compared,
-            link=next(iter(runs.values())).link,
+            link=next(iter(runs.values())).axes,
             has_intervals=any(run.pre_intervals for run in runs.values()),
             changes_predictions=any(run.method not in (None, "temperature") for run in runs.values()),
             overlays=_overlays([*runs.values()]),
@@ -113,7 +111,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
 
 def _overlays(runs: Sequence[RunResult]) -> list[PageFigure]:
     """Return figures with the reliability of all runs, before and, if any has one, after the correction."""
-    links = {run.link for run in runs}
+    links = {run.axes for run in runs}
     titles = LINK_WORDS[links.pop() if len(links) == 1 else "softmax"].percent_titles
     sides = {"before the correction": {run.name: run.pre_bins for run in runs}}
     if is_corrected := any(run.method for run in runs):
@@ -196,6 +194,14 @@ def _data_name(name: str | None) -> str:
     return repr(data.name) if data is not None and is_file else name or ""
 
 
+def by_test_set(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """Return description of a test set -> the runs that were measured on it: only these can be ranked."""
+    tables: dict[str, list[RunResult]] = {}
+    for run in runs:
+        tables.setdefault(_test_set(run), []).append(run)
+    return tables
+
+
 def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name, balance, task = _data_name(run.data.measured_on), run.subsets.class_balance, run.data.task
@@ -203,7 +209,7 @@ def _test_set(run: RunResult) -> str:
     has_samples = balance or labels or task == "scores"  # or else labels of tokens or pixels
     unit = unit_of(task, "samples" if has_samples else "labels")
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
-    if balance:
+    if balance and not run.is_of_answers:
         counts = dict.fromkeys(f"{count:,}" for count in (balance.smallest, balance.largest))
         size += f" of {balance.classes} classes, {' to '.join(counts)} of each"
     elif labels > 1:

@@ -90,7 +90,7 @@ def reliability_figures(run: RunResult) -> list[PageFigure]:
         caption = f"ECE {format_metric('ece', metrics)}%"
         caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.name}. {caption}"
-        figures.append(PageFigure(reliability_chart(bins, run.link, alt), alt, caption if run.method else None))
+        figures.append(PageFigure(reliability_chart(bins, run.axes, alt), alt, caption if run.method else None))
     return figures
 
 

@@ -176,7 +176,7 @@ def _drift_figure(run: RunResult) -> PageFigure | None:
     name, now, earlier = run.drift.reference, run.data.measured_on or "now", run.drift.bins
     alt = f"Reliability diagram of {name} and of {now}"
     bins = {f"before: {name}": earlier, f"now: {now}": run.pre_bins}
-    return PageFigure(reliability_lines(bins, *LINK_WORDS[run.link].percent_titles, alt), alt)
+    return PageFigure(reliability_lines(bins, *LINK_WORDS[run.axes].percent_titles, alt), alt)
 
 
 def _groups(groups: Groups, run: RunResult) -> GroupPart:

@@ -153,6 +153,11 @@ class RunResult:
         return self.data.task == "scores" and column in _CORRECT_COLUMNS
 
     @property
+    def axes(self) -> str:
+        """Which `LINK_WORDS` diagrams use: those of the link, but of confidences if labels say what is right."""
+        return "softmax" if self.is_of_answers else self.link
+
+    @property
     def outcome(self) -> str:
         """What the probabilities of a sigmoid are about: labels that apply, or answers that are right."""
         return "of the answers are right" if self.is_of_answers else "of the labels apply"

@@ -109,10 +109,12 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     if any(run.true_calibration_error is not None for run in results):
         pairs = [run.true_calibration_error or (None, None) for run in results]
         columns["true ECE %"] = before_after(pairs, 100, 2, min)
-    columns["T"] = [
-        f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
+    has_others = any(run.method not in (None, "temperature") for run in results)
+    method_title, prefix = ("correction", "T = ") if has_others else ("T", "")
+    columns[method_title] = [
+        f"{prefix}{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
-    first = [title for title in (name, "ECE %", "T") if title in columns]  # what readers look for
+    first = [title for title in (name, "ECE %", method_title) if title in columns]  # what readers look for
     columns = {title: columns[title] for title in first} | columns
     sizes = [(run.subsets.class_balance, run.pre.get("num_samples")) for run in results]
     errors = {1 - balance.largest / size for balance, size in sizes if balance and size is not None}

@@ -195,7 +195,7 @@ def _never_predicted(result: RunResult, name: str) -> list[str]:
     if balance and balance.num_never and balance.never:
         share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance.never, balance.num_never, balance.classes, "classes")
-        return [f"{name} never predicts {names}: {share:.1f}% of the samples"]
+        return [f"{name} never predicts {names} ({share:.1f}% of the samples)"]
     if labels and not balance and result.thresholds is None:
         columns = labels.name, labels.f1, labels.frequency
         by_correction = never_predicted_by_correction(result)
@@ -222,7 +222,7 @@ def _never_predicted_by_changes(changes: ClassChanges, name: str) -> list[str]:
     if always := [(label, count) for label, count, old in never if not old]:
         names = _some([label for label, _ in always], len(always), len(changes.name), "classes")
         texts.append(
-            f"{name} never predicts {names}: {100 * sum(count for _, count in always) / size:.1f}% of the samples"
+            f"{name} never predicts {names} ({100 * sum(count for _, count in always) / size:.1f}% of the samples)"
         )
     if by_correction := [(label, old) for label, _, old in never if old]:
         names = _some([label for label, _ in by_correction], len(by_correction), len(changes.name), "classes")

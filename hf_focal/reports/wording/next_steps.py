@@ -10,7 +10,7 @@ from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_
 from ...command_lines import Command, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
-from ..results.run_results import RunResult
+from ..results.run_results import READ_ERRORS, RunResult
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
 from .steps import Code, Part, Step
 from .verdicts import costs_answers, lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
@@ -207,7 +207,8 @@ def _steps_to_threshold(result: RunResult, commands: RunCommands, shows_command:
         return []
     # A precision would not hold after a prior shift.
     goal = "recall" if result.prior else "precision"
-    aim = f"to {'say yes' if result.link == 'sigmoid' else 'answer'} with a known {goal}"
+    verb = "answer" if result.link == "softmax" else "accept answers" if result.is_of_answers else "say yes"
+    aim = f"to {verb} with a known {goal}"
     cost = _or_by_cost() if result.link == "sigmoid" and not result.prior else ()
     if shows_command:
         return [Step.of(f"{aim}, add it to this command: ", Code(option(goal, _PRECISION)), *cost)]
@@ -306,8 +307,26 @@ def steps_after_training(result: RunResult, folder: str, published: bool) -> lis
     """Return what to do with the folder of a trained, corrected, and perhaps `published` model."""
     steps = [Step.of("load it, as ", Code(str(Path(folder, "README.md"))), " shows")]
     steps += [] if published else _steps_to_publish(result, folder, "checkpoint-*")
-    runs = Path(folder).resolve().parent
-    if len([*runs.glob("*/report/metrics.json")]) > 1:
-        comparing = report_command(str(Path(folder).parent))
-        steps.append(Step.of("compare it with the other runs beside it: ", comparing))
+    parent = Path(folder).resolve().parent
+    reports = sorted(parent.glob("*/report/metrics.json"))
+    compared = [file.parents[1].name for file in reports if _has_test_set_of(result, file)]
+    if len(compared) > 1:
+        shown = Path(folder).parent
+        # Other folders beside it, such as those of other data, are left out.
+        is_all = len(compared) == len(reports)
+        folders = [str(shown)] if is_all else [str(shown / name) for name in compared]
+        steps.append(Step.of("compare it with the other runs beside it: ", report_command(*folders)))
     return steps
+
+
+def _has_test_set_of(result: RunResult, file: Path) -> bool:
+    """Return whether a file holds a result of the same kind on a test set of the same name and size."""
+    try:
+        other = RunResult.load(file)
+    except (*READ_ERRORS, OSError):
+        return False
+    sides = [
+        (run.data.task, run.data.measured_on, run.pre.get("num_samples"), [*run.subsets.label_names])
+        for run in (result, other)
+    ]
+    return sides[0] == sides[1]

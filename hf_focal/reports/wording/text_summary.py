@@ -139,6 +139,8 @@ def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]
     lines += [f"{label.name}: no threshold: {label.reason}.{_costs(label)}" for label in missing[:most]]
     if max(len(chosen), len(missing)) > most:
         lines.append("The report has the other labels.")
+    if missing and thresholds.link == "sigmoid":
+        lines.append("A label without a threshold never applies: its answer is always no.")
     return [*lines, *filter(None, [thresholds.conditions])]
 
 

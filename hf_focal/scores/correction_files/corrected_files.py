@@ -92,7 +92,13 @@ def _corrected_batches(
             expected = f"must end in .jsonl or .parquet: {scores_file.name} has lists"
             raise InputError("output", f"{expected}, got {target.name!r}")
         meaning = saved.meaning_without_schema if schema is None else {"schema": schema}
-        scores = read_scores(batch, needs_labels=False, score_column=score_column, **meaning)
+        try:
+            scores = read_scores(batch, needs_labels=False, score_column=score_column, **meaning)
+        except InputError as error:
+            if schema is None and error.argument == "score_column":  # of a model, whose logits have no known columns
+                problem = f"{error.args[1]}; the correction is for {saved.kind} of a model"
+                raise InputError("score_column", problem) from error
+            raise
         schema = scores.schema
         yield _corrected(batch, scores, saved, suffix)
 

@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from hf_focal import CalibrationMetrics, Correction, Temperature, fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, results_table
+from hf_focal.reports.results.result_sections import CrossFit, FitSection
 from hf_focal.reports.wording.markdown_tables import label_table, results_columns, rows_table
 
 BINS = ReliabilityBins(np.array([0.0, 1.0]), np.array([0]), np.array([np.nan]), np.array([np.nan]))
@@ -155,3 +156,13 @@ def test_decisions_that_the_correction_changes_have_both_values():
     assert "".join(columns["Error %"][0]) == "50.00 → 0.00"
     cooled = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=4), logits, labels)
     assert "".join(results_columns([cooled])["Error %"][0]) == "50.00"
+
+
+def test_a_column_of_other_corrections_than_temperatures_is_not_called_t():
+    scores = {"nll": 1.0, "brier": 0.5, "ece": 0.1}
+    fit = CrossFit("matrix", None, None, scores, scores, None, 0, 9, decomposition={"nll": [0, 1], "brier": [0, 1]})
+    unfitted = replace(FOCAL.temperature, objective="none")
+    matrix = replace(FOCAL, name="other", temperature=unfitted, fit=FitSection(cross_fit=fit))
+    columns = results_columns([CROSS_ENTROPY, matrix])
+    assert "T" not in columns and columns["correction"] == ["T = 2.00", "matrix"]
+    assert results_columns([CROSS_ENTROPY])["T"] == ["2.00"]

@@ -327,6 +327,9 @@ def test_a_trained_model_is_loaded_published_and_compared(tmp_path, monkeypatch)
     *_, comparing = map(str, steps_after_training(result, "out/flsd53", published=True))
     assert "`hf-focal report out --output comparison.html`" in comparing
     assert main(["report", "out", "--output", "comparison.html"]) == 0
+    result_of(1.0, task="image-classification").save(_new_report(tmp_path / "out" / "another"))
+    *_, comparing = map(str, steps_after_training(result, "out/flsd53", published=True))
+    assert "`hf-focal report out/brier out/flsd53 --output comparison.html`" in comparing
 
 
 def _new_report(folder):

@@ -62,7 +62,9 @@ def test_whether_predictions_are_correct_has_no_f1():
     measured = dataclasses.replace(measured, pre=measured.pre | {"micro_f1": 0.7})
     assert "micro_f1" in shown_metrics(measured)
     data = dataclasses.replace(measured.data, task="scores", options={"label_column": "is_correct"})
-    assert "micro_f1" not in shown_metrics(dataclasses.replace(measured, data=data))
+    of_answers = dataclasses.replace(measured, data=data, link="sigmoid")
+    assert "micro_f1" not in shown_metrics(of_answers)
+    assert of_answers.axes == "softmax" and dataclasses.replace(measured, link="sigmoid").axes == "sigmoid"
 
 
 def test_what_there_is_not_is_a_dash():
@@ -82,6 +84,7 @@ def test_of_many_labels_only_the_worst_thresholds_are_listed():
     few = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(10)]}
     text = "\n".join(threshold_lines(from_json(ThresholdSection, few, "thresholds"), "the 9 samples of d"))
     assert all(f"<{number}>" in text for number in range(10))
+    assert text.endswith("\nA label without a threshold never applies: its answer is always no.")
     assert text.splitlines()[1] == "<9>: 0.5 (on the 9 samples of d: precision 91.0%, recall 50.0%)."
     many = thresholds | {"labels": [label(number, 0.5 if number % 2 else None) for number in range(40)]}
     lines = threshold_lines(from_json(ThresholdSection, many, "thresholds"), "the 9 samples of d")

@@ -53,7 +53,7 @@ def test_a_model_that_never_predicts_the_rare_class_is_told_first_everywhere(tmp
         "m is not shown to be right more often than always answering 'ham': an error of 4.0% against"
     )
     assert "AUROC" in first and "choose a threshold" not in first and "mean recall of the classes is 50.0%" in first
-    assert second == "m never predicts 'spam': 4.0% of the samples"
+    assert second == "m never predicts 'spam' (4.0% of the samples)"
     lines = summary(result).splitlines()
     assert lines[1] == f"warning: {first}" and lines[2] == f"warning: {second}"
     assert "macro recall %" in summary(result) and "| AUROC %" in summary(result)
@@ -351,7 +351,7 @@ def test_what_is_wrong_with_the_model_itself_is_said_of_it():
     result = changed_by(Correction.platt(0.1, -2.0), logits - 9, labels, "sigmoid", ("relevant",))
     error, never = warnings_of(result, "the model")[:2]
     assert error.startswith("The model is not shown to be right") and "before it" not in error
-    assert never == "The model never predicts 'relevant': 20.0% of the samples"
+    assert never == "The model never predicts 'relevant' (20.0% of the samples)"
 
 
 def test_a_label_that_only_the_correction_silences():

@@ -315,6 +315,15 @@ def test_a_code_in_a_later_block_makes_texts_of_all_codes(correction_text, tmp_p
     assert written["code"] == codes and written["number"] == [*range(401)]
 
 
+def test_columns_that_are_no_logits_of_the_model_are_refused_with_the_reason(tmp_path):
+    fit = fit_correction(LOGITS, LABELS, "vector")
+    write_correction(tmp_path / "correction.json", fit, NAMES)
+    pd.DataFrame({"x": [0.4], "y": [0.3], "z": [0.3], "label": ["cat"]}).to_csv(tmp_path / "s.csv", index=False)
+    message = "score_column must name the scores among .*; the correction is for logits of a model$"
+    with pytest.raises(InputError, match=message):
+        correct_file(tmp_path / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
+
+
 def test_corrections_of_several_labels_need_no_labels(tmp_path):
     random = np.random.default_rng(0)
     probabilities = random.random((400, 3))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hf_focal import read_scores
+from hf_focal import evaluate_scores, read_scores
+from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.scores.values.value_notes import fill_in
 
 
@@ -26,6 +27,16 @@ def test_probabilities_of_one_are_said_to_be_lower():
     scores = read_scores(table, **options)
     assert "2 rows of scores have probabilities above 0.995, which are taken as 0.995" in scores.notes
     assert 1 / (1 + np.exp(-scores.logits[0, 0])) == pytest.approx(0.995, abs=1e-4)
+
+
+def test_the_error_of_confidences_is_said_not_to_be_the_share_of_wrong_answers():
+    table = {"confidence": [0.9, 0.6, 0.8, 0.4] * 10, "correct": [1, 0, 1, 0] * 10}
+    result = evaluate_scores(table, score_column="confidence", label_column="correct")
+    assert result.link == "sigmoid" and "of the answers are right" in result.describe()
+    assert "the error is how often it is wrong to accept the answers with a confidence above ½ and no others" in (
+        result.notes
+    )
+    assert "to accept answers with a known precision" in " ".join(map(str, next_steps(result)))
 
 
 def test_lists_without_numbers_are_refused():
