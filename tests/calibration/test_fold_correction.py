@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from test_folding import IMAGE, TINY, build, logits_of
+from tiny_classifiers import IMAGE, TINY, build, logits_of
 
 from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration.affine_scaling import fit_bias_correction, fit_matrix_scaling, fit_vector_scaling

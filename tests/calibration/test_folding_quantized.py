@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from test_folding import TINY, build, logits_of
+from tiny_classifiers import TINY, build, logits_of
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 

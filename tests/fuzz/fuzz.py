@@ -29,7 +29,7 @@ from unittest import mock
 SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(SCRATCH / "cache")}
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "recipes")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers"), str(ROOT / "recipes")]
 
 import pandas  # noqa: E402
 import torch  # noqa: E402

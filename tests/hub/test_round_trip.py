@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_folding
-import test_folding_generative
+import tiny_classifiers
+import tiny_generators
 import torch
 import transformers
 from papers.data.tokenizer_training import train_bpe_tokenizer
@@ -26,8 +26,8 @@ from papers.models import (
     cifar_config,
     transformer_config,
 )
-from test_folding import TINY
-from test_folding_generative import BART, GEMMA
+from tiny_classifiers import TINY
+from tiny_generators import BART, GEMMA
 
 from hf_focal import calibrated_generation, fold_correction
 from hf_focal.calibration import apply_calibrated_generation
@@ -71,7 +71,7 @@ TREES = {  # of four words, ((a b) (c d)) and (((a b) c) d); the last of two wor
     "right": [[0, 0, 0, 0, 1, 3, 5], [0, 0, 0, 0, 1, 2, 3], [0, 0, 1, -1, -1, -1, -1]],
     "height": [[0, 0, 0, 0, 1, 1, 2], [0, 0, 0, 0, 1, 2, 3], [0, 0, 1, -1, -1, -1, -1]],
 }
-GENERATIVE = [*test_folding_generative.MODELS, "transformer"]
+GENERATIVE = [*tiny_generators.MODELS, "transformer"]
 # A soft-cap, and a tied head without a norm before it.
 NOT_FOLDABLE = {
     "Gemma2ForCausalLM": GEMMA | {"final_logit_softcapping": 30.0},
@@ -93,17 +93,17 @@ def build_classifier(name):
         torch.manual_seed(0)
         config.num_labels = 3
         model = model_class(config)
-        with torch.no_grad():  # no zero bias, as test_folding's
+        with torch.no_grad():  # no zero bias, as tiny_classifiers'
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
     else:
-        model = test_folding.build(name, **{"vocab_size": 50} | CLASSIFIERS[name])
+        model = tiny_classifiers.build(name, **{"vocab_size": 50} | CLASSIFIERS[name])
     return model.eval()
 
 
 def build_generative(name):
     if name != "transformer":
-        return test_folding_generative.build(name, **NOT_FOLDABLE.get(name, {}))
+        return tiny_generators.build(name, **NOT_FOLDABLE.get(name, {}))
     tokenizer = train_bpe_tokenizer(["a b c d e f g h"] * 3, 30, 20)
     config = transformer_config(tokenizer, max_length=32, d_model=16, num_layers=1, num_heads=2, ffn_dim=24)
     torch.manual_seed(0)
@@ -115,8 +115,8 @@ def inputs_of(model):
         trees = {name: torch.tensor(values) for name, values in TREES.items()}
         return trees | {"input_ids": torch.arange(3, 15).view(3, 4)}
     if not model.can_generate():
-        return test_folding.inputs(model)
-    inputs = test_folding_generative.inputs(model)
+        return tiny_classifiers.inputs(model)
+    inputs = tiny_generators.inputs(model)
     decoder = {"decoder_input_ids": inputs["input_ids"].flip(0)} if model.config.is_encoder_decoder else {}
     return inputs | decoder
 
@@ -170,7 +170,7 @@ def save_folded(model, folder) -> dict:
     if model.can_generate():
         options = {"num_beams": 3, "max_new_tokens": 6, "length_penalty": 0.6}
         options |= {"return_dict_in_generate": True, "output_scores": True}
-        task["generate"] = test_folding_generative.inputs(model) | options
+        task["generate"] = tiny_generators.inputs(model) | options
         expected["beams"] = model.generate(**task["generate"], **calibrated_generation(T))
         expected["uncalibrated_beams"] = model.generate(**task["generate"])
         expected["generation_config"] = model.generation_config.to_dict()

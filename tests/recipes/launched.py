@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from processes import leave
 from tiny_models import rows, settings, tiny_bert
 

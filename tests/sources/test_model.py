@@ -3,7 +3,7 @@
 import pytest
 import trained_models
 from datasets import Dataset
-from test_heads import REFUSED, ROW, WORKS, shell
+from documented_heads import REFUSED, ROW, WORKS, shell
 from transformers import BertConfig, GPT2Config, MarianConfig, SegformerConfig, T5Config, TimmWrapperConfig, ViTConfig
 
 from hf_focal.sources.opening import open_source

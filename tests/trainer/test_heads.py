@@ -1,15 +1,12 @@
 """docs/heads.md: every head of Transformers' Auto classes works, or gets the sentence that the page quotes."""
 
-import csv
 import re
-from functools import cache
 
 import pytest
 import torch
 import transformers
-from documented import ROOT
+from documented_heads import REFUSED, ROW, WORKS, shell
 from tiny_models import logged, trainer_of
-from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics
@@ -17,23 +14,7 @@ from hf_focal.tasks.heads import Head, head_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
 from hf_focal.trainer.model_checks import check_model, set_problem_type
 
-WORKS = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)
-with (ROOT / "docs" / "refused_heads.csv").open(encoding="utf-8", newline="") as file:
-    REFUSED = list(csv.reader(file))[1:]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 30}
-
-
-@cache
-def shell(name):
-    """A model of a class with its default configuration, and without its layers."""
-    model_class = getattr(transformers, name, None)
-    if model_class is None:
-        pytest.skip(f"this release of Transformers has no {name}")
-    model = model_class.__new__(model_class)
-    nn.Module.__init__(model)
-    model.config = model_class.config_class()
-    return model
 
 
 def test_every_auto_class_has_one_row():

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from long_tailed_results import COUNTS, result_of
 from matplotlib.image import imread
 from papers.figures.class_weight_figures import class_weights_figure, normalized_weights, training_loss_figure
 from papers.runs.reports import write_classifier_comparison, write_experiment_report
-from test_shot_recall import COUNTS, result_of
 
 from hf_focal.reports import RunResult
 

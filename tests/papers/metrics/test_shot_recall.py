@@ -3,22 +3,11 @@
 import math
 
 import pytest
-import torch
+from long_tailed_results import COUNTS, result_of
 from papers.metrics.shot_recall import shot_recall, shots_table
 from papers.runs.reports import write_classifier_comparison, write_experiment_report
 
-from hf_focal.calibration import fit_temperature
 from hf_focal.reports import RunResult
-
-COUNTS = [500, 101, 100, 20, 19, 1]
-LOGITS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
-LABELS = torch.arange(60) % 6
-LOGITS[torch.arange(60), LABELS] += 1
-
-
-def result_of(loss, recall, counts=COUNTS, **details):
-    details |= {"class_counts": counts, "class_recall": recall}
-    return RunResult.measure(loss, fit_temperature(LOGITS, LABELS, "ece"), LOGITS, LABELS, details=details)
 
 
 def test_the_recall_of_a_group_is_the_mean_of_its_classes():

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 from processes import leave
 from recipe_modules import import_recipe
 

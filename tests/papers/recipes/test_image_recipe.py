@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import is_torchvision_available
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "trainer"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 import papers.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.label_options import label_options

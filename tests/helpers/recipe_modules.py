@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FOLDER = Path(__file__).parents[3] / "recipes" / "papers"
+FOLDER = Path(__file__).parents[2] / "recipes" / "papers"
 # Options of the recipe of texts, for generated texts and a tiny network.
 TINY_TEXTS = {
     "variant": "strided",

@@ -10,7 +10,7 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def examples_of(page: Path) -> list[str]:

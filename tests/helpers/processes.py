@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "trainer"
 # All are forked from a process that nothing has run in, but that has imported what takes as long as most scripts.
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["papers.runs.loss_comparison"])
@@ -35,7 +35,7 @@ class Started:
 
 
 def start(script: str | Path, num_processes: int, *arguments: object) -> Started:
-    """Start a script of this folder. Several processes find each other at a free port, as a launcher has it."""
+    """Start a script of tests/trainer. Several processes find each other at a free port, as a launcher has it."""
     environment, (file, log) = dict(os.environ), tempfile.mkstemp()
     os.close(file)
     if num_processes > 1:
@@ -91,8 +91,8 @@ def output_of(started: Started, fails: bool = False) -> str:
 
 
 def launch(script: str, options: list[str], *arguments: object) -> None:
-    """Start a script of this folder in two processes, as a user does, and wait for their end."""
-    folders = [str(FOLDER.parent), str(FOLDER), os.environ.get("PYTHONPATH", "")]
+    """Start a script of tests/trainer in two processes, as a user does, and wait for their end."""
+    folders = [str(Path(__file__).parent), str(FOLDER), os.environ.get("PYTHONPATH", "")]
     options = [*options, "--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
     run = subprocess.run(
         [sys.executable, "-m", "accelerate.commands.launch", *options, str(FOLDER / script), *map(str, arguments)],
