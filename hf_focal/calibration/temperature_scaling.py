@@ -136,7 +136,15 @@ def fit_temperature(
             f"T = {value:.4g} makes ECE and NLL of the calibration set worse: include 1 in the grid", stacklevel=2
         )
     return Temperature(
-        value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
+        value=value,
+        objective=objective,
+        ece_before=ece_before,
+        ece_after=ece_after,
+        nll_before=nll_before,
+        nll_after=nll_after,
+        num_samples=len(samples),
+        num_bins=num_bins,
+        at_grid_end=at_grid_end,
     )
 
 
@@ -333,9 +341,19 @@ def _fit_sigmoid(
             fallback += [label] if label_temperature is None else []
         divisor = torch.tensor(values, dtype=z.dtype)
     after = measured(z / divisor)
-    scores = before["ece"], after["ece"], before["nll"], after["nll"]
-    sizes = int(before["num_entries"]), num_bins
-    return Temperature(value, objective, *scores, *sizes, at_grid_end, tuple(values), tuple(fallback))
+    return Temperature(
+        value=value,
+        objective=objective,
+        ece_before=before["ece"],
+        ece_after=after["ece"],
+        nll_before=before["nll"],
+        nll_after=after["nll"],
+        num_samples=int(before["num_entries"]),
+        num_bins=num_bins,
+        at_grid_end=at_grid_end,
+        values=tuple(values),
+        fallback=tuple(fallback),
+    )
 
 
 def _sigmoid_optimum(signed: Tensor) -> tuple[float | None, bool]:

@@ -294,21 +294,21 @@ def search_thresholds(
     ]
     guaranteed = target in GUARANTEED and samples.are_independent
     return Thresholds(
-        target,
-        goal,
-        confidence if guaranteed else math.nan,
-        link,
-        tuple(None if value is None else _probability(value) for value in log_odds),
-        log_odds,
-        reasons,
-        tuple(pair[0] for pair in measured),
-        tuple(pair[1] for pair in measured),
-        tuple(len(label_scores) for label_scores in samples.scores),
-        simultaneous,
-        None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
-        None if cost is None else (float(cost[0]), float(cost[1])),
-        provable_precisions,
-        no_costs_least,
+        target=target,
+        goal=goal,
+        confidence=confidence if guaranteed else math.nan,
+        link=link,
+        values=tuple(None if value is None else _probability(value) for value in log_odds),
+        log_odds=log_odds,
+        reasons=reasons,
+        precision=tuple(pair[0] for pair in measured),
+        recall=tuple(pair[1] for pair in measured),
+        num_samples=tuple(len(label_scores) for label_scores in samples.scores),
+        simultaneous=simultaneous,
+        num_clusters=None if samples.clusters is None else len(np.unique(np.concatenate(samples.clusters))),
+        cost=None if cost is None else (float(cost[0]), float(cost[1])),
+        provable_precisions=provable_precisions,
+        no_costs_least=no_costs_least,
     )
 
 

@@ -130,14 +130,21 @@ print([[item["label"] for item in each if item["score"] >= thresholds.get(item["
 '''
 
 
+# What the code that applies a correction needs; the pipeline of the first code has both.
+_MODEL_AND_INPUTS = """import torch
+
+# model and inputs: classifier.model, and what its tokenizer or processor returns as tensors
+logits = model(**inputs).logits
+"""
+
+
 def platt_code(correction: Correction) -> str:
     """Return code that applies the slopes and intercepts of sigmoid logits, one of each or one for each label."""
     slopes, intercepts = (part.tolist() for part in np.broadcast_arrays(*correction.dense()))
-    logits = "logits = model(**inputs).logits\n"
     if not isinstance(slopes, list):
-        return f"{logits}probabilities = ({slopes} * logits + {intercepts}).sigmoid()\n"
+        return f"{_MODEL_AND_INPUTS}probabilities = ({slopes} * logits + {intercepts}).sigmoid()\n"
     return (
-        f"{logits}slopes, intercepts = torch.tensor({slopes}), torch.tensor({intercepts})\n"
+        f"{_MODEL_AND_INPUTS}slopes, intercepts = torch.tensor({slopes}), torch.tensor({intercepts})\n"
         "probabilities = (slopes * logits + intercepts).sigmoid()\n"
     )
 
@@ -148,7 +155,7 @@ def temperature_code(card: CardContents) -> str:
     if not card.generates:
         divisor = f"torch.tensor({[*fitted.values]})" if fitted.values else f"{fitted.value}"
         link = "sigmoid()" if card.has_sigmoid else "softmax(-1)"
-        return f"logits = model(**inputs).logits\nprobabilities = (logits / {divisor}).{link}\n"
+        return f"{_MODEL_AND_INPUTS}probabilities = (logits / {divisor}).{link}\n"
     code = f"""from hf_focal import calibrated_generation
 output = model.generate(**inputs, num_beams=4, **calibrated_generation({fitted.value}))
 """

@@ -1,7 +1,7 @@
 """Calibration errors and scores, one function each.
 
-Every function takes logits (..., K) of any floating dtype and integer labels (...), tensors on any device or arrays,
-and returns a Python float. Samples with label `ignore_index` are left out; without samples, the result is NaN.
+The public functions take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
+arrays, and return a Python float. Samples with label `ignore_index` are left out; without samples, the result is NaN.
 Computations are in float64 for float64 inputs, otherwise in float32. With `inputs="probabilities"`, the first argument
 holds probabilities instead of logits. With `inputs="confidences"`, for metrics of the predicted label alone, it holds
 confidences (N,), and the second argument says which predictions are right: (N,), booleans or 0 and 1. Logits that lie

@@ -13,8 +13,9 @@ A table goes through these parts, each of which imports only those above it:
 Names are imported on first use, so that reading a table imports no Transformers.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..utils.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .correction_files.corrected_files import correct_file
@@ -37,8 +38,4 @@ _MODULES = {
 
 __all__ = ["Schema", "ScoreStatistics", "Scores", "correct_file", "export_correction", "measure", "read_scores"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

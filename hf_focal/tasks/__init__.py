@@ -3,8 +3,9 @@
 What recipes use is imported when it is first used, because it imports Transformers and `datasets`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..utils.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .input_encoding import input_length as input_length
@@ -12,8 +13,4 @@ if TYPE_CHECKING:
 
 _MODULES = {"DataArguments": "splits", "input_length": "input_encoding"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)

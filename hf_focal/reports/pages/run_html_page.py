@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from ...command_lines import RunCommands
 from ...metrics.metric_table import METRICS
 from ..examples import Examples
@@ -95,7 +93,6 @@ def run_page(
             verdict=verdict(run),
             steps=next_steps(run, commands, folder),
             headline=_headline(run),
-            interval_notes=_interval_notes(run),
             metrics=_metric_rows(run),
             drift_sentences=drift_lines(run.drift),
             drift_figure=_drift_figure(run),
@@ -141,21 +138,6 @@ def _headline(run: RunResult) -> list[HeadlineNumber]:
             )
         )
     return numbers
-
-
-def _interval_notes(run: RunResult) -> list[str]:
-    """Explain intervals that do not hold their estimates."""
-    notes = []
-    sides = [("before the correction", run.pre, run.pre_intervals), ("after it", run.post, run.post_intervals)]
-    for when, metrics, intervals in sides if run.method else [("", run.pre, run.pre_intervals)]:
-        ece, (low, high) = metrics.get("ece", np.nan), intervals.get("ece", (np.nan, np.nan))
-        if ece < low or ece > high:
-            where = f" {when}" if when else ""
-            notes.append(
-                f"The ECE{where}, {100 * ece:.2f}%, is outside its interval: chance alone adds to the ECE of so few "
-                "samples, and the interval is corrected for that. The true ECE is in the interval."
-            )
-    return notes
 
 
 def _metric_rows(run: RunResult) -> list[MetricRow]:
