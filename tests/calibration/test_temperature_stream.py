@@ -230,7 +230,8 @@ def test_the_end_of_the_grid_is_marked():
     logits = 60 * torch.randn(500, 10, generator=torch.Generator().manual_seed(0))
     stream = stream_of(logits, torch.arange(500) % 10)
     for fit in (stream.fit, stream.compute().fit):
-        with pytest.warns(UserWarning, match="T = 10 is at an end of its grid.*use a wider grid, as TemperatureStream") as caught:
+        expected = "T = 10 is at an end of its grid.*use a wider grid, as TemperatureStream"
+        with pytest.warns(UserWarning, match=expected) as caught:
             fitted = fit()
         assert len(caught) == 1 and caught[0].filename == __file__
         assert (fitted.value, fitted.at_grid_end) == (10.0, True)
