@@ -31,7 +31,7 @@ _HELD_OUT, _TEST, _NEW = "held_out.csv", "test.csv", "new.csv"
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandLine:
     """An `hf-focal` command: its name, its arguments as its parser returns them, and those without a name first."""
 
     name: str
@@ -45,7 +45,7 @@ class Command:
             words += _words_of(name, value)
         return shlex.join(["hf-focal", self.name, *words])
 
-    def extends(self, other: "Command") -> bool:
+    def extends(self, other: "CommandLine") -> bool:
         """Return whether this is the other command, perhaps with more arguments at its end."""
         shared = [*self.arguments.items()][: len(other.arguments)]
         return self.name == other.name and shared == [*other.arguments.items()]
@@ -75,14 +75,14 @@ def option(name: str, value: Any) -> str:
     return shlex.join(_words_of(name, value))
 
 
-def apply_command(correction: str) -> Command:
+def apply_command(correction: str) -> CommandLine:
     """Return the command that adds calibrated probabilities to new scores, which are in new.csv."""
-    return Command("apply", {"output": "corrected.csv"}, (correction, _NEW))
+    return CommandLine("apply", {"output": "corrected.csv"}, (correction, _NEW))
 
 
-def report_command(*folders: str) -> Command:
+def report_command(*folders: str) -> CommandLine:
     """Return the command that compares runs: those in one folder, or those whose folders are given."""
-    return Command("report", {"output": "comparison.html"}, folders)
+    return CommandLine("report", {"output": "comparison.html"}, folders)
 
 
 @dataclass(frozen=True)
@@ -194,46 +194,46 @@ class RunCommands:
 
     def calibrate(
         self, *, method: str | None = None, precision: float | None = None, recall: float | None = None
-    ) -> Command:
+    ) -> CommandLine:
         """Return the command that fits a correction, perhaps with another method or a goal of thresholds."""
         changes = {"method": method, "precision": precision, "recall": recall}
         return self._calibrate({name: value for name, value in changes.items() if value is not None})
 
-    def calibrate_all_scores(self) -> Command:
+    def calibrate_all_scores(self) -> CommandLine:
         """Return the command that fits a correction to a table with the scores of all classes."""
         return self._calibrate({"scores": _HELD_OUT, "test_scores": _TEST})
 
-    def calibrate_with_test_data(self) -> Command:
+    def calibrate_with_test_data(self) -> CommandLine:
         """Return the command that measures the correction on other data, in test.csv."""
         return self._calibrate({"test_scores" if self._is_of_table else "test_dataset": _TEST})
 
-    def calibrate_on_more_data(self) -> Command:
+    def calibrate_on_more_data(self) -> CommandLine:
         """Return the command that fits the correction to more data, in held_out.csv."""
         others = {name: value for name, value in self._next.items() if name != "split"}
-        return Command("calibrate", others | {"scores" if self._is_of_table else "dataset": _HELD_OUT})
+        return CommandLine("calibrate", others | {"scores" if self._is_of_table else "dataset": _HELD_OUT})
 
-    def calibrate_one_class(self, recall: float) -> Command:
+    def calibrate_one_class(self, recall: float) -> CommandLine:
         """Return the command that chooses a threshold of one class by its probability, column p of held_out.csv."""
         scores = {"scores": _HELD_OUT, "score_column": "p", "kind": "probabilities", "link": "sigmoid"}
-        return Command("calibrate", scores | {"recall": recall, "output": self._next["output"]})
+        return CommandLine("calibrate", scores | {"recall": recall, "output": self._next["output"]})
 
-    def _calibrate(self, changes: Mapping[str, Any]) -> Command:
-        return Command("calibrate", {**self._next, **changes})
+    def _calibrate(self, changes: Mapping[str, Any]) -> CommandLine:
+        return CommandLine("calibrate", {**self._next, **changes})
 
-    def choose_threshold(self, goal: str, value: str) -> Command:
+    def choose_threshold(self, goal: str, value: str) -> CommandLine:
         """Return the command that chooses a threshold for a goal: the run again, with other data after `evaluate`."""
         choosing = self._without(*_OLD_GOAL) | {goal: value}
         if self.name == "calibrate":
             if self.output is not None:
                 choosing["output"] = _new_folder(self.arguments, self.output)
-            return Command("calibrate", choosing)
+            return CommandLine("calibrate", choosing)
         choosing = {name: text for name, text in choosing.items() if name not in ("output", "threshold_split")}
         choosing = {"threshold_scores" if self._is_of_table else "threshold_dataset": _HELD_OUT} | choosing
         first = {name: choosing[name] for name in ("scores", "model", "dataset", "split") if name in choosing}
-        return Command("evaluate", first | choosing)
+        return CommandLine("evaluate", first | choosing)
 
 
-def names_held_out_data(command: Command) -> bool:
+def names_held_out_data(command: CommandLine) -> bool:
     """Return whether held_out.csv in a command stands for data that the user does not have yet."""
     return command.name == "evaluate" and _HELD_OUT in (
         command.arguments.get("threshold_scores"),

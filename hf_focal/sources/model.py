@@ -85,7 +85,7 @@ class ModelSource(BaseSource):
         self.problem_type_notes = set_problem_type(self.config, self.task, self.options.problem_type)
         self.link: Link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
         # A head of multiple choice, and a vocabulary, have no classes.
-        self.classes = tuple(self.config.id2label.values()) if self.task.takes_affine else ()
+        self.classes = tuple(self.config.id2label.values()) if self.task.has_classes else ()
         self.has_independent_samples = not self.task.unit.is_part_of_sample
         arguments = FocalSeq2SeqTrainingArguments if self.task.is_seq2seq else FocalTrainingArguments
         self.args = arguments(
@@ -239,21 +239,21 @@ class ModelSource(BaseSource):
         if not has_sigmoid and method == "platt":
             problem = self.config.problem_type
             raise InputError("method", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
-        if method != "temperature" and not self.task.takes_affine:
+        if method != "temperature" and not self.task.has_classes:
             kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
             raise InputError("method", f"must be 'temperature' for {kind}, got {method!r}")
         if per_label and not has_sigmoid:
             problem = self.config.problem_type
             raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
-        if goal is not None and goal.target == "precision" and not self.task.takes_affine:
+        if goal is not None and goal.target == "precision" and not self.task.has_classes:
             raise InputError("precision", f"must not be given for {self.name!r}, of the task {self.task.name}")
         if new_prior is not None:
-            if not self.task.takes_affine or self.task.unit.is_part_of_sample:
+            if not self.task.has_classes or self.task.unit.is_part_of_sample:
                 raise InputError("new_prior", f"must not be given for {self.name!r}, of the task {self.task.name}")
             check_shares("new_prior", new_prior, self.config.num_labels, self.link)
 
     def default_method(self, scores: ScoreSet, objective: str, per_label: bool) -> str:
-        has_choice = self.task.takes_affine and objective == "nll" and not per_label
+        has_choice = self.task.has_classes and objective == "nll" and not per_label
         return default_correction(has_choice, len(scores))
 
     def check_saving(self, new_prior: Any, fitted_on: Samples) -> None:

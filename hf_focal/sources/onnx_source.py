@@ -42,7 +42,7 @@ class OnnxSource(ModelSource):
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__(settings)
-        if not self.task.takes_affine:
+        if not self.task.has_classes:
             expected = f"must not be given for {self.name!r}, of the task {self.task.name}"
             raise InputError("onnx", f"{expected}, got {settings.onnx!r}")
 

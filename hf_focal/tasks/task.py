@@ -90,7 +90,7 @@ class Task:
     unit: Unit = Unit.SAMPLES
     generates: bool = False  # whether it is a language model, whose T can also be applied while it generates
     is_seq2seq: bool = False  # whether `FocalSeq2SeqTrainer` trains the model, which has an encoder and a decoder
-    takes_affine: bool = False  # whether each logit stands for a class, as vector and matrix scaling need
+    has_classes: bool = False  # whether each logit stands for a class; if not, only a temperature can be fitted
     example: str | None = None  # the argument of a pipeline in the card, or the text that a language model continues
 
     @property
@@ -157,7 +157,7 @@ _TASKS = (
         auto_class="AutoModelForSequenceClassification",
         peft_class="AutoPeftModelForSequenceClassification",
         class_endings=("ForSequenceClassification", "ForNextSentencePrediction"),
-        takes_affine=True,
+        has_classes=True,
         example='"A text to classify.", top_k=None',
         encode=batches.encode_texts,
         collator=batches.pad_texts,
@@ -170,7 +170,7 @@ _TASKS = (
         modality=Modality.IMAGES,
         auto_class="AutoModelForImageClassification",
         class_endings=("ForImageClassification",),
-        takes_affine=True,
+        has_classes=True,
         example='"image.png"',
         collator=batches.open_images,
     ),
@@ -181,7 +181,7 @@ _TASKS = (
         labels=LabelKind.CLASSES,
         modality=Modality.SOUNDS,
         auto_class="AutoModelForAudioClassification",
-        takes_affine=True,
+        has_classes=True,
         collator=batches.extract_sounds,
     ),
     Task(
@@ -193,7 +193,7 @@ _TASKS = (
         peft_class="AutoPeftModelForTokenClassification",
         class_endings=("ForTokenClassification",),
         unit=Unit.WORDS,
-        takes_affine=True,
+        has_classes=True,
         example='"A text whose words are labeled."',
         encode=batches.encode_words,
         has_token_labels=True,
@@ -255,7 +255,7 @@ LABEL_WORDS = Task(
     inputs=(Input("prompt", "fields", ColumnType.LISTS_OF_STRINGS, PROMPT_VALUES),),
     labels=LabelKind.CLASSES,
     auto_class="AutoModelForCausalLM",
-    takes_affine=True,
+    has_classes=True,
     collator=batches.pad_texts,
 )
 # The tasks that `evaluate_model` and `calibrate_model` find in a model's config, by name.

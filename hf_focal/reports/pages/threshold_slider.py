@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...command_lines import Command, RunCommands, names_held_out_data
+from ...command_lines import CommandLine, RunCommands, names_held_out_data
 from ..figures.risk_coverage_figure import chosen_point, named_curves
 from ..results.result_sections import Curve
 from ..results.run_results import RunResult
@@ -39,7 +39,7 @@ class ThresholdSlider(NamedTuple):
 def threshold_slider(run: RunResult, commands: RunCommands | None, folder: str) -> ThresholdSlider | None:
     """Return the slider of a run, or None if it holds no curve; the arguments are those of `threshold_command`."""
     goal, command = threshold_command(run, commands, folder)
-    choosing = goal, str(command), isinstance(command, Command) and names_held_out_data(command)
+    choosing = goal, str(command), isinstance(command, CommandLine) and names_held_out_data(command)
     curve = run.subsets.risk_coverage and run.subsets.risk_coverage.last
     if curve and curve.confidence is not None:
         return _slider_of_confidence(curve, curve.confidence, choosing)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
-from ...command_lines import Command, RunCommands, apply_command, option, report_command
+from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
 from ..results.run_results import READ_ERRORS, RunResult
@@ -244,7 +244,7 @@ def _threshold_of_rarer_class(result: RunResult, commands: RunCommands) -> Step:
 
 def threshold_command(
     result: RunResult, commands: RunCommands | None = None, folder: str = "calibrated"
-) -> tuple[str, Code | Command]:
+) -> tuple[str, Code | CommandLine]:
     """Return what a threshold is chosen for, "coverage" or "precision", and the command or call that chooses it.
 
     The latter has GOAL in the place of the share. The other arguments are those of `next_steps`.

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from ...command_lines import Command
+from ...command_lines import CommandLine
 
 
 class Code(str):
     """Code in a step that is no `hf-focal` command: a call, an option, or the name of a file."""
 
 
-Part = str | Code | Command
+Part = str | Code | CommandLine
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Step:
         return "".join(f"`{part}`" if is_code(part) else str(part) for part in self.parts)
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[CommandLine]:
         """The `hf-focal` commands of the step."""
-        return [part for part in self.parts if isinstance(part, Command)]
+        return [part for part in self.parts if isinstance(part, CommandLine)]
 
 
 def is_code(part: Part) -> bool:
     """Return whether a part of a step is code or a command, rather than text."""
-    return isinstance(part, Code | Command)
+    return isinstance(part, Code | CommandLine)

@@ -101,7 +101,7 @@ def _what_may_help(result: RunResult) -> str:
     unit = "labels" if temperature.is_fitted and result.link == "sigmoid" else unit_of(result.data.task)
     data = f"more than these {size:,} {unit}, like those in use," if size else "more data like these"
     task = TASKS.get(result.data.task or "")
-    has_choice = result.data.task in ("scores", LABEL_WORDS.name) or (task is not None and task.takes_affine)
+    has_choice = result.data.task in ("scores", LABEL_WORDS.name) or (task is not None and task.has_classes)
     was_chosen = fit is not None and bool(fit.reason)  # by "auto"
     return f"Fitting to {data} may help{'' if was_chosen or not has_choice else '; so may the method auto'}."
 

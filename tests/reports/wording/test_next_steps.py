@@ -12,7 +12,7 @@ from test_text_summary import DETAILS, result_of
 
 from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
-from hf_focal.command_lines import Command, RunCommands, names_held_out_data
+from hf_focal.command_lines import CommandLine, RunCommands, names_held_out_data
 from hf_focal.reports import RunResult
 from hf_focal.reports.wording.model_warnings import warnings_of
 from hf_focal.reports.wording.next_steps import next_steps, steps_after_training, threshold_command
@@ -382,7 +382,7 @@ def test_only_a_file_that_stands_for_others_is_explained(given):
 
 
 def test_a_command_extends_one_with_fewer_arguments():
-    first = Command("calibrate", {"scores": "a.csv", "output": "out"})
-    assert Command("calibrate", {**first.arguments, "recall": 0.8}).extends(first) and first.extends(first)
-    assert not Command("evaluate", first.arguments).extends(first)
-    assert not Command("calibrate", {"scores": "a.csv", "group": "g", "output": "out"}).extends(first)
+    first = CommandLine("calibrate", {"scores": "a.csv", "output": "out"})
+    assert CommandLine("calibrate", {**first.arguments, "recall": 0.8}).extends(first) and first.extends(first)
+    assert not CommandLine("evaluate", first.arguments).extends(first)
+    assert not CommandLine("calibrate", {"scores": "a.csv", "group": "g", "output": "out"}).extends(first)
