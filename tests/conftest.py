@@ -3,7 +3,6 @@
 import gc
 import os
 import shutil
-import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterator
@@ -51,7 +50,7 @@ def real_data() -> Path:
     return folder
 
 
-# What these test is written beside pictures; what is in the pictures, `tests/reports` and the slow tests see.
+# What these folders test is written beside pictures, whose content `tests/reports` and the slow tests check.
 _WITHOUT_PICTURES = ("choices", "cli", "hub", "scores", "sources", "trainer", "workflow")
 _PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
 
@@ -59,10 +58,10 @@ _PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4
 @pytest.fixture(autouse=True)
 def pictures_of_one_pixel(request, monkeypatch) -> None:
     """Draw no pictures in quick tests of other things: drawing takes most of the time of a report with a card."""
-    reports = sys.modules.get("hf_focal.reports.report_folder")
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    if reports is None or folder not in _WITHOUT_PICTURES or request.node.get_closest_marker("slow"):
+    if folder not in _WITHOUT_PICTURES or request.node.get_closest_marker("slow"):
         return
+    from hf_focal.reports import report_folder as reports
 
     def save(first: Any = None, path: Any = None, **options: Any) -> None:
         Path(path).write_bytes(_PIXEL)

@@ -6,7 +6,7 @@ from torch.func import grad, hessian, vmap
 
 from hf_focal.losses import AdaFocalGamma, build_loss, focal_from_cross_entropy, linear_loss
 
-from .table import batch, results
+from .loss_cases import batch, results
 
 
 def test_an_average_recall_does_not_count_inside_a_transform():

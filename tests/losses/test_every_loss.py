@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import LOSSES, LossConfig, MarginLoss, build_loss, checks, linear_loss, margin
 
+from .loss_cases import CASES, batch, expected, expected_of_sigmoid, results, through_json
 from .no_waiting import no_waiting
-from .table import CASES, batch, expected, expected_of_sigmoid, results, through_json
 
 F64, F32, BF16, F16 = torch.float64, torch.float32, torch.bfloat16, torch.float16
 
