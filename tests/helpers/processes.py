@@ -92,7 +92,7 @@ def output_of(started: Started, fails: bool = False) -> str:
 
 def launch(script: str, options: list[str], *arguments: object) -> None:
     """Start a script of tests/trainer in two processes, as a user does, and wait for their end."""
-    folders = [str(Path(__file__).parent), str(FOLDER), os.environ.get("PYTHONPATH", "")]
+    folders = [str(Path(__file__).parent), str(FOLDER), str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]
     options = [*options, "--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
     run = subprocess.run(
         [sys.executable, "-m", "accelerate.commands.launch", *options, str(FOLDER / script), *map(str, arguments)],

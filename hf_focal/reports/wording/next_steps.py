@@ -175,6 +175,12 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
     labels, none = result.thresholds.labels, "no threshold reaches the goal"
     if provable := [label.provable_precision for label in labels if label.provable_precision is not None]:
         percent = math.floor(round(100 * max(provable), 1))  # 100 * 0.57 is 56.99...
+        if result.link == "sigmoid" and len(labels) == 1 and percent <= 100 * (share := result.post_bins.means()[1]):
+            without = (
+                f"{none}, and these data can show no precision above the {100 * share:.1f}% of a yes to everything"
+            )
+            held_out = commands.calibrate_on_more_data()
+            return [Step.of(f"{without}; choose it on more labeled data, here held_out.csv: ", held_out)]
         lower = commands.calibrate(precision=percent / 100)
         return [Step.of(f"{none}; ask for a precision that these data can show: ", lower)]
     if any(label.no_costs_least for label in labels):

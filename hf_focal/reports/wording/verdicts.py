@@ -77,9 +77,11 @@ def remaining_miscalibration(result: RunResult) -> str:
         if has_wrong_mean(result):  # which a warning says
             return ""
         (mean, share), size = result.post_bins.means(), result.post_bins.count.sum()
+        before = result.pre_bins.means()
         subject, kinds, numbers = "its probabilities are", ("too low", "too high"), ""
     else:
         mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
+        before = result.pre.get("confidence", nan), result.pre.get("accuracy", nan)
         subject, kinds = "the model is", ("underconfident", "overconfident")
         numbers = f": it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
     gap = gap_beyond_noise(mean, share, size)
@@ -89,7 +91,9 @@ def remaining_miscalibration(result: RunResult) -> str:
         return (
             f"After {result.correction}, {subject} right on average, but not at every level: the ECE is still {ece}."
         )
-    return f"After {result.correction}, {subject} still {kinds[gap > 0]} on average{numbers}. The ECE is {ece}."
+    gap_before = gap_beyond_noise(*before, size)
+    still = "still " if isnan(gap_before) or gap * gap_before > 0 else ""
+    return f"After {result.correction}, {subject} {still}{kinds[gap > 0]} on average{numbers}. The ECE is {ece}."
 
 
 def _what_may_help(result: RunResult) -> str:

@@ -290,6 +290,16 @@ def test_without_a_threshold_the_fields_and_no_words_say_what_to_do(provable, no
         assert ("at these costs, no threshold is better than always no" in step) == no_costs_least
 
 
+def test_no_precision_below_the_share_of_positives_is_advised():
+    labels = [{"name": "a", "value": None, "reason": "few", "precision": None, "recall": None}]
+    labels[0] |= {"provable_precision": 0.1, "no_costs_least": False}
+    section = {"for": "a goal", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = evaluated(thresholds=section)
+    result = dataclasses.replace(result, link="sigmoid")
+    (step,) = [step for step in steps_of(result, GIVEN) if "threshold" in step]
+    assert "no precision above the" in step and "--precision 0.1" not in step
+
+
 def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
     labels = [{"name": "a", "value": None, "reason": "no positives", "precision": None, "recall": None}]
     section = {"for": "the largest F1", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}

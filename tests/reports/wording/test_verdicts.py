@@ -242,10 +242,10 @@ def test_what_a_correction_leaves_is_told_with_what_may_help(value, kind):
     result = corrected_by(value)
     told = verdict(result)[-1]
     says, right = (f"{100 * result.post[name]:.0f}%" for name in ("confidence", "accuracy"))
-    assert f"After T, the model is still {kind} on average: it says {says} and is right {right}" in told
+    assert f"After T, the model is {kind} on average: it says {says} and is right {right}" in told
     assert told.endswith("Fitting to more than these 90 samples, like those in use, may help; so may the method auto.")
-    assert f"still {kind}" in text_of_card(result)
-    assert f"still {kind}" in " ".join(verdict(corrected_by(value, own_test_data=False)))
+    assert f"the model is {kind}" in text_of_card(result)
+    assert f"the model is {kind}" in " ".join(verdict(corrected_by(value, own_test_data=False)))
 
 
 def test_what_a_correction_leaves_is_told_only_as_far_as_the_interval_shows_it():
@@ -463,3 +463,12 @@ def test_a_temperature_that_is_shown_to_be_worse_is_not_advised():
     told = "use it without a correction: a temperature alone, cross-fitted, changes the ECE from 18.00% to 21.83%"
     assert f"to keep the model's own predictions, {told}" in steps
     assert "changes no prediction" not in " ".join(verdict(replace(result, fit=replace(result.fit, cross_fit=fit))))
+
+
+@pytest.mark.parametrize(("shift", "word"), [(0.0, "is underconfident"), (-1.0, "is still underconfident")])
+def test_still_is_said_of_what_the_correction_did_not_cause(shift, word):
+    random = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2000, 2, generator=random)
+    labels = torch.multinomial((logits * (1 - shift)).softmax(-1), 1, generator=random).flatten()
+    result = measured(logits, labels, "softmax", replace(FITTED, value=6.0), fitted_on="dataset 'other.csv'")
+    assert f"After T, the model {word} on average" in " ".join(verdict(result))
