@@ -1,6 +1,6 @@
 """Fine-tune an image classifier, correct its probabilities, and measure their calibration.
 
-    python image_classification.py --config own_images.yaml --model_name_or_path org/model \
+    python image_classification.py --config own_images.yaml --model_name_or_path org/model \\
         --dataset_name folder/of/images --losses cross_entropy,flsd53 --output_dir out/images
     hf-focal report out/images
 

@@ -1,7 +1,7 @@
 """Fine-tune a model that labels pixels, correct its probabilities, and measure their calibration.
 
-    python semantic_segmentation.py --model_name_or_path org/model --class_names road,sidewalk,sky \
-        --train_file train.parquet --test_file test.parquet --losses cross_entropy,focal:gamma=2 \
+    python semantic_segmentation.py --model_name_or_path org/model --class_names road,sidewalk,sky \\
+        --train_file train.parquet --test_file test.parquet --losses cross_entropy,focal:gamma=2 \\
         --output_dir out/pixels
     hf-focal report out/pixels
 

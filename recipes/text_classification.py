@@ -1,6 +1,6 @@
 """Fine-tune an encoder to classify texts or pairs of texts, correct its probabilities, and measure their calibration.
 
-    python text_classification.py --config own_texts.yaml --model_name_or_path org/encoder \
+    python text_classification.py --config own_texts.yaml --model_name_or_path org/encoder \\
         --train_file train.csv --test_file test.csv --losses cross_entropy,flsd53 --output_dir out/texts
     hf-focal report out/texts
 

@@ -1,6 +1,6 @@
 """Fine-tune an encoder to tag words, correct its probabilities, and measure their calibration.
 
-    python token_classification.py --model_name_or_path org/encoder --train_file train.jsonl --test_file test.jsonl \
+    python token_classification.py --model_name_or_path org/encoder --train_file train.jsonl --test_file test.jsonl \\
         --losses cross_entropy,focal:gamma=2 --output_dir out/tags
     hf-focal report out/tags
 

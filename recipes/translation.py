@@ -1,6 +1,6 @@
 """Fine-tune a translator, correct the probabilities of its tokens, and measure their calibration and BLEU.
 
-    python translation.py --model_name_or_path org/model --train_file train.jsonl --test_file test.jsonl \
+    python translation.py --model_name_or_path org/model --train_file train.jsonl --test_file test.jsonl \\
         --source_column en --target_column de --losses cross_entropy,focal:gamma=1 --output_dir out/de
     hf-focal report out/de
 

@@ -88,6 +88,8 @@ class CardData:
         """Return what was measured, such as "the 60 samples of the test set of org/data", as Markdown."""
         name = self.test_name or ""
         is_file = self.test_dataset is not None and is_data_file(name)
+        if is_data_file(name) and not is_file:  # the file of the training data, of which the test set is no part
+            name = ""
         split = "" if is_file else f"the {escaped(self.measured_on)} set"
         places = " of ".join(filter(None, (split, escaped(name))))
         return " ".join(filter(None, ("the", "" if isnan(count) else f"{int(count):,}", unit, "of", places)))

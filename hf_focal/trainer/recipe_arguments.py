@@ -27,6 +27,10 @@ _COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_
 _HIDDEN = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows defaults, and the description as it is: it has commands, one on a line."""
+
+
 class _Parser(HfArgumentParser, OneLineParser):
     """An `HfArgumentParser` with one-line errors."""
 
@@ -133,7 +137,7 @@ def _with_config(
     `more` has further options with their help.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    options: Any = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter, "allow_abbrev": False}
+    options: Any = {"formatter_class": _Help, "allow_abbrev": False}
     usage = "%(prog)s [--config FILE.yaml] [options]"
     # mypy does not see the constructor of HfArgumentParser.
     parser = _Parser(types, description=description, usage=usage, **options)  # type: ignore[arg-type]
