@@ -57,6 +57,8 @@ def _what_it_gives(card: CardContents) -> str:
     else:
         subject = "No correction clearly improves these scores of a classifier, which give the probability"
     names = _class_names(card.result)
+    if card.result.is_of_answers:
+        return f"{subject} that an answer is right."
     if not card.has_sigmoid:
         return f"{subject} of each class{f': {escaped(_in_words(names))}' if names else ''}."
     if len(names) == 1:

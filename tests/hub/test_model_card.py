@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from huggingface_hub.errors import HTTPError
 
 import hf_focal
-from hf_focal import CalibrationMetrics, Temperature
+from hf_focal import CalibrationMetrics, Temperature, calibrate_scores
 from hf_focal.hub import CardData, CardModel, Training, model_card, read_base_metadata
 from hf_focal.hub.bibtex import citations
 from hf_focal.hub.label_words_usage import correction_usage
@@ -502,3 +502,12 @@ def test_the_code_of_label_words_says_what_a_stranger_replaces_and_downloads():
     for code in (local, on_hub):
         ast.parse(code)
         assert "# Download correction.json, which is beside this card, to the current folder first.\nprint(" in code
+
+
+def test_the_card_of_a_log_of_answers_says_what_the_probability_is_of(tmp_path):
+    random = np.random.default_rng(0)
+    confidence = random.uniform(0.5, 0.99, 400)
+    table = {"confidence": confidence, "correct": random.random(400) < confidence**2}
+    options = {"score_column": "confidence", "label_column": "correct", "kind": "probabilities"}
+    calibrate_scores(table, method="temperature", output=tmp_path / "trust", **options)
+    assert "the calibrated probability that an answer is right." in (tmp_path / "trust" / "README.md").read_text()
