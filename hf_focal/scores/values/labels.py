@@ -64,6 +64,8 @@ def _labels_in_lists(
             return ReadLabels(hot[:, 0], names, "numbers")
         if not numbered:
             _refuse_unknown_order(rows, column, names)
+        elif {*names} == {*map(str, range(size))}:
+            _refuse_two_orders(rows, column, names)
         return ReadLabels(hot, names, "numbers")
     if labels.null_count:
         raise InputError("label_column", f"must have no missing labels in the lists of {column!r}, got one")
@@ -85,6 +87,16 @@ def _refuse_unknown_order(rows: ScoreRows, column: str, names: tuple[str, ...]) 
         f"must hold names of {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.data_name}, "
         f"whose order is unknown: give classes in this order, or columns label_{names[0]}, ... of 0 and 1",
     )
+
+
+def _refuse_two_orders(rows: ScoreRows, column: str, names: tuple[str, ...]) -> None:
+    """Raise `InputError` for lists of 0 and 1 beside classes such as 0, 2, 1, which may follow the numbers."""
+    if names != tuple(map(str, range(len(names)))):
+        raise InputError(
+            "label_column",
+            f"must hold names of the classes {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.data_name}, "
+            "which may be in this order or in that of the numbers",
+        )
 
 
 def labels_for_link(rows: ScoreRows, labels: np.ndarray, link: Link, size: int) -> np.ndarray:

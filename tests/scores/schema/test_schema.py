@@ -818,3 +818,10 @@ def test_an_answer_is_the_prediction_of_a_confidence_only():
     assert read_scores(pairs).link == "sigmoid"
     with pytest.raises(InputError, match="first add a column correct that says whether 'answer' equals 'gold'"):
         calibrate_scores(table)
+
+
+def test_one_hot_labels_beside_numbers_in_another_order_are_refused():
+    table = {"probs": [*PROBABILITIES], "label": [*np.eye(3, dtype=int)[LABELS]]}
+    with pytest.raises(InputError, match="which may be in this order or in that of the numbers"):
+        evaluate_scores(table, classes=["0", "2", "1"])
+    assert evaluate_scores(table, classes=["0", "1", "2"]).pre["error"] == pytest.approx(ERROR, abs=1e-9)
