@@ -208,4 +208,4 @@ def test_the_time_does_not_grow_with_the_resamples_times_the_entries():
     metrics.update(torch.from_numpy(z), torch.from_numpy(generator.random((4000, 500)) < 0.5).long())
     start = time.process_time()
     metrics.bootstrap()
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 60  # resampling all entries took 93 s on a fast processor, and sums take 0.5

@@ -304,8 +304,8 @@ def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
 @pytest.mark.slow
 def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
     case = cases["images"]
-    first = calibrate_model(case.folder, str(case.validation), objective="nll", output=tmp_path / "first")
-    again = calibrate_model(tmp_path / "first", str(case.test), objective="nll", output=tmp_path / "again")
+    first = calibrate_model(case.folder, str(case.validation), method="temperature", output=tmp_path / "first")
+    again = calibrate_model(tmp_path / "first", str(case.test), method="temperature", output=tmp_path / "again")
     config = json.loads((tmp_path / "again" / "config.json").read_text())
     product = first.temperature.value * again.temperature.value
     assert config["calibration"] == {"temperature": pytest.approx(product)}
