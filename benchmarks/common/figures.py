@@ -42,7 +42,8 @@ def machine(device: str = "cpu", packages: Iterable[str] = ()) -> dict[str, Any]
     import torch
 
     return {
-        **{name: version(name) for name in ("torch", *packages)},
+        "torch": str(torch.__version__),  # with the build, which the metadata of some packages lacks
+        **{name: version(name) for name in packages},
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
