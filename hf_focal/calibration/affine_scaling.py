@@ -23,7 +23,7 @@ from .corrections import Correction
 from .penalized_nll import PenalizedNLL
 from .platt_scaling import fit_subsets
 from .temperature_grid import CalibrationSamples, refuse_probabilities
-from .temperature_scaling import nll_temperature
+from .temperature_scaling import UnsuitableLogitsError, nll_temperature
 
 AFFINE_METHODS = ("temperature", "bias", "vector", "matrix")  # that `AffineFits` fits
 _ENOUGH = 5  # samples of a class
@@ -111,7 +111,7 @@ class AffineFits:
             InputError: as `fit_bias_correction` and `fit_vector_scaling` do.
         """
         if not self._samples.logits().isfinite().all():
-            raise InputError(
+            raise UnsuitableLogitsError(
                 "logits", f"must be finite for {method} scaling, got -inf: use a temperature for masked classes"
             )
         T, says_nothing = self._temperatures
@@ -159,7 +159,7 @@ class AffineFits:
         b = (b - b[fitted].mean()).masked_fill(~fitted, 0) if b.any() else b  # a shift changes no probability
         if method == "bias":
             if not float(A[0]) > 0:
-                raise InputError(
+                raise UnsuitableLogitsError(
                     "logits",
                     f"must not rank the labels backwards, got {float(A[0]):.3g} as the best 1/T: check the order of "
                     "the classes",

@@ -15,6 +15,7 @@ from torch.nn.functional import softplus
 from ..errors import InputError
 from ..validation import Array, check_sigmoid_scores
 from .corrections import Correction
+from .temperature_scaling import UnsuitableLogitsError
 
 _MIN_COUNT = 20  # with fewer ones or zeros, a label says too little about its own slope and intercept
 _MOST_STEPS = 100  # Newton's method needs about 10
@@ -65,10 +66,10 @@ def _shared(z: Tensor, one: Tensor, subsets: Tensor, smooth: bool) -> tuple[Tens
             "labels", "must overlap for plain targets, got ones and zeros that a threshold separates: use smooth=True"
         )
     if not (slopes > 0).all():
-        raise InputError(
+        raise UnsuitableLogitsError(
             "logits",
             f"must be larger for ones than for zeros, got a slope of {float(slopes.min()):.3g}: the head ranks "
-            "backwards",
+            "backwards, so check the order of the classes, or which label is 1",
         )
     return slopes, intercepts
 

@@ -185,7 +185,11 @@ class NoInformationWarning(UserWarning):
     """The logits say less about the labels than chance, so T is at the end of its range."""
 
 
-class InfiniteNLLError(InputError):
+class UnsuitableLogitsError(InputError):
+    """Logits without any fault of their own have no such correction."""
+
+
+class InfiniteNLLError(UnsuitableLogitsError):
     """A label's logit is -inf, so the NLL is infinite at every temperature."""
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import is_peft_available, is_timm_available
+from transformers.integrations.peft import MIN_PEFT_VERSION
+from transformers.utils import check_peft_version, is_peft_available, is_timm_available
 
 from ..errors import InputError
 from ..tasks.heads import has_head
@@ -90,7 +91,8 @@ def _check_labels(config: PreTrainedConfig) -> None:
 def _check_adapter(folder: Path) -> None:
     """Raise `ValueError` if an adapter beside the model's own weights cannot be loaded.
 
-    Transformers would ignore it without PEFT, and fail with PEFT.
+    Transformers would ignore it without PEFT, and fail with PEFT. With an old PEFT it loads the adapter, and fails
+    only where it saves it.
     """
     if not (folder / "adapter_config.json").is_file():
         return
@@ -98,6 +100,7 @@ def _check_adapter(folder: Path) -> None:
         raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
     if not is_peft_available():
         raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
+    check_peft_version(min_version=MIN_PEFT_VERSION)
 
 
 def set_problem_type(config: PreTrainedConfig, task: Task, problem_type: str | None) -> list[str]:

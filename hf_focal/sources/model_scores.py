@@ -15,7 +15,7 @@ from ..calibration import CalibrationFit, Correction, TemperatureStream
 from ..calibration.clusters import are_clustered, cluster_keys, content_hashes, usable_clusters
 from ..calibration.prior_shift import count_labels
 from ..calibration.temperature_grid import few_samples
-from ..calibration.temperature_scaling import InfiniteNLLError
+from ..calibration.temperature_scaling import UnsuitableLogitsError
 from ..calibration.thresholds import ThresholdSamples
 from ..errors import InputError, require
 from ..metrics import CalibrationMetrics
@@ -322,7 +322,7 @@ def _model_errors(name: str) -> Iterator[None]:
     """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
     try:
         yield
-    except InfiniteNLLError as error:
+    except UnsuitableLogitsError as error:
         raise InputError("", str(error)) from error
     except InputError as error:
         if error.argument == "num_folds":

@@ -50,11 +50,22 @@ class ScoreShards:
     missing: Sequence[tuple[int, int]]
 
     def write(self, block: tuple[int, int], scores: Scores, rows: np.ndarray) -> None:
-        """Write this process's scores of a block; `rows`, (N,), are their rows in the data."""
+        """Write this process's scores of a block; `rows`, (N,), are their rows in the data.
+
+        Raises:
+            InputError: the file cannot be written, for example because the disk is full.
+        """
         state, sink = PartialState(), pa.BufferOutputStream()
         pq.write_table(scores_table(scores, rows), sink)
         name = _name(*block, state.process_index, state.num_processes)
-        write_whole(self.folder / name, sink.getvalue().to_pybytes())
+        try:
+            write_whole(self.folder / name, sink.getvalue().to_pybytes())
+        except OSError as error:
+            raise InputError(
+                "save_scores",
+                f"must be a folder with room for the scores, got {str(self.folder)!r}: {error.strerror}; repeat the "
+                "command to go on from those that are written",
+            ) from error
 
     def read(self, classes: Sequence[str], link: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return logits, labels, and rows in the data of all processes' scores, in the order of the data."""

@@ -75,6 +75,10 @@ class ModelLabels:
         plain = (name if name in self._numbers or name in self.label_map else name.strip() for name in names)
         return [self._number_of(self.label_map.get(name, name)) for name in plain]
 
+    def numbers_with(self, name: str) -> list[int]:
+        """Return the numbers of the labels that have a name: of several, the name does not say which is meant."""
+        return [number for number, other in sorted(self.id2label.items()) if other == name]
+
     def _number_of(self, name: str) -> int:
         return self._numbers.get(name, self._numbers_in_any_case.get(name.strip().casefold(), -1))
 
@@ -105,8 +109,8 @@ def class_numbers(labels: ModelLabels, split: NamedSplit, column: str) -> np.nda
         int64, (N,); -100 for samples without a label (marked -100 in the data, or -1 in a `ClassLabel`).
 
     Raises:
-        InputError: the column is missing, or has nulls, label names that the model does not have, or label numbers
-            outside the model's range.
+        InputError: the column is missing, or has nulls, label names that the model does not have or that several of
+            its labels have, or label numbers outside the model's range.
     """
     selected = select_columns(split, Column("label_column", column, "labels", ColumnType.LABELS))
     values = selected.with_format("numpy")[:]["labels"]
@@ -199,4 +203,13 @@ def _numbers_of_names(labels: ModelLabels, argument: str, where: str, names: lis
             f"must hold labels that the model has, {some_of(labels.names)}, got {some_of(missing)} "
             f"in {where}: map them with label_map, such as {missing[0]}={labels.names[0]}, or leave them out",
         )
+    if len({*labels.names}) < len(labels):
+        for number in numbers:
+            same = labels.numbers_with(name := labels.id2label[number])
+            if len(same) > 1:
+                raise InputError(
+                    argument,
+                    f"must hold numbers of labels, since the model calls {len(same)} labels {name!r}, those with the "
+                    f"numbers {', '.join(map(str, same))}, got names in {where}",
+                )
     return np.array(numbers, np.int64)

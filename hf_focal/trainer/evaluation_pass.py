@@ -77,11 +77,19 @@ def add_metrics(returned: dict[str, Any], metrics: dict[str, float], prefix: str
     added = dict(metrics)
     for name in sorted(metrics.keys() & returned.keys()):
         value, key = returned[name], name.removeprefix(f"{prefix}_")
-        if not np.allclose(value, metrics[name], rtol=1e-4, atol=1e-6, equal_nan=True):
+        if not _is_equal(value, metrics[name]):
             built_in = f"{prefix}_{BUILT_IN}{key}"
             added[built_in] = metrics[name]
             _logger.warning(
-                "compute_metrics returned %s = %.6g, but the metric of that name is %.6g: it is logged as %s",
-                *(key, value, metrics[name], built_in),
+                "compute_metrics returned %s = %s, but the metric of that name is %.6g: it is logged as %s",
+                *(key, f"{value:.6g}" if isinstance(value, int | float) else value, metrics[name], built_in),
             )
     returned.update(added | returned)
+
+
+def _is_equal(value: Any, metric: float) -> bool:
+    """Return whether what `compute_metrics` returned is a metric of ours; it may be no number, such as a mapping."""
+    try:
+        return np.allclose(value, metric, rtol=1e-4, atol=1e-6, equal_nan=True)
+    except (TypeError, ValueError):
+        return False

@@ -68,6 +68,16 @@ def test_constant_logits(capsys, texts, broken):
     assert "T = 1 (nll)" in capsys.readouterr().out
 
 
+def test_a_model_that_ranks_backwards_is_not_called_broken(capsys, texts, broken):
+    folder = broken()
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"].neg_()
+    weights["classifier.bias"].neg_()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    message = error_of(capsys, [*line_of("calibrate", texts, folder), "--method", "bias"])
+    assert "error: logits must not rank the labels backwards" in message and "check the order" in message
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -7,6 +7,7 @@ import torch
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, LlamaConfig, LlamaForSequenceClassification
+from transformers.utils import peft_utils
 
 from hf_focal import InputError, evaluate_model
 from hf_focal.sources import model_loading
@@ -24,7 +25,20 @@ def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="has an adapter, which needs PEFT"):
         load_config(str(tmp_path), False)
     monkeypatch.setattr(model_loading, "is_peft_available", lambda: True)
+    monkeypatch.setattr(model_loading, "check_peft_version", lambda min_version: None)
     assert load_config(str(tmp_path), False).model_type == "bert"
+
+
+def test_an_adapter_that_could_not_be_saved_again_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    BertConfig().save_pretrained(tmp_path)
+    for name in ("model.safetensors", "adapter_model.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "adapter_config.json").write_text("{}")
+    monkeypatch.setattr(model_loading, "is_peft_available", lambda: True)
+    monkeypatch.setattr(peft_utils, "is_peft_available", lambda: True)
+    monkeypatch.setattr(peft_utils.importlib.metadata, "version", lambda name: "0.1")
+    with pytest.raises(InputError, match="PEFT you are using is not compatible, please use a version >= "):
+        load_config(str(tmp_path), False)
 
 
 def test_a_model_of_timm_needs_timm(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """A killed evaluation goes on from the shards of scores that it has, and from no others."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -83,6 +85,25 @@ def test_an_interrupted_evaluation_goes_on(cases, kind, tmp_path, monkeypatch, p
 
 
 @pytest.mark.slow
+def test_a_full_disk_is_an_error_of_the_folder_and_the_evaluation_goes_on(cases, tmp_path, monkeypatch, passes):
+    case, folder, write = cases["texts"], tmp_path / "scores", score_shards.write_whole
+
+    def fills_the_disk(path, content):
+        if len([*folder.glob("*.parquet")]) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(score_shards, "write_whole", fills_the_disk)
+        expected = "save_scores must be a folder with room for the scores, got .*: No space left on device; repeat"
+        with pytest.raises(InputError, match=expected):
+            evaluate_model(case.folder, str(case.test), save_scores=folder, **case.options)
+    assert sum(passes) == 48 and not (folder / LOCK).exists()
+    passes.clear()
+    evaluate_model(case.folder, str(case.test), save_scores=folder, **case.options)
+    assert sum(passes) == 100 - 32
+
+
 def test_other_contents_are_refused_and_other_names_are_not(cases, tmp_path, passes):
     case, folder = cases["texts"], tmp_path / "scores"
     shutil.copytree(case.folder, tmp_path / "copy")

@@ -7,6 +7,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
+from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.label_numbers import ModelLabels, add_classes, class_numbers, list_numbers
 from hf_focal.tasks.named_split import NamedSplit
@@ -75,6 +76,17 @@ def test_names_are_found_in_another_case_and_by_the_map():
     split = labeled([0, 1], ClassLabel(names=["no", "yes"]))
     assert numbers_of(UNNAMED, split) == [0, 1]
     assert numbers_of(replace(UNNAMED, label_map={"yes": "LABEL_0", "no": "LABEL_1"}), split) == [1, 0]
+
+
+@pytest.mark.parametrize("feature", [Value("string"), ClassLabel(names=["crane", "dog"])], ids=["text", "class label"])
+def test_a_name_of_several_labels_says_not_which_is_meant(feature):
+    cranes = ModelLabels.named(["crane", "dog", "crane"])  # as two classes of ImageNet
+    values = ["crane", "dog"] if feature == Value("string") else [0, 1]
+    message = "must hold numbers of labels, since the model calls 2 labels 'crane', those with the numbers 0, 2, got"
+    with pytest.raises(InputError, match=message):
+        numbers_of(cranes, labeled(values, feature))
+    assert numbers_of(cranes, labeled(values[1:], feature)) == [1]
+    assert numbers_of(cranes, labeled([0, 2, 1], Value("int64"))) == [0, 2, 1]
 
 
 def test_names_are_found_without_the_spaces_around_them():

@@ -52,3 +52,11 @@ def test_metrics_of_the_user_keep_their_names(caplog):
     untouched = {"eval_loss": 3.0}
     add_metrics(untouched, {}, "eval")
     assert untouched == {"eval_loss": 3.0}
+
+
+@pytest.mark.parametrize("value", [{"accuracy": 0.5}, None, "n/a", [0.5, 0.6], [[0.5], [0.6, 0.7]]], ids=str)
+def test_what_the_user_calls_as_a_metric_may_be_no_number(value, caplog):
+    returned = {"eval_accuracy": value}
+    add_metrics(returned, {"eval_accuracy": 0.25}, "eval")
+    assert returned == {"eval_accuracy": value, "eval_built_in_accuracy": 0.25}
+    assert f"compute_metrics returned accuracy = {value}, but the metric of that name is 0.25" in caplog.text

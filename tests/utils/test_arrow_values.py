@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hf_focal.utils.arrow_values import numpy_values
+from hf_focal.utils.arrow_values import numpy_values, with_columns
 
 TYPES = [pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()]
 
@@ -37,3 +37,10 @@ def test_a_table_is_measured_without_pandas_scipy_and_the_hub(tmp_path):
     )
     actual = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert actual.returncode == 0, actual.stderr
+
+
+def test_columns_are_added_at_the_end_and_the_metadata_stay():
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False, metadata={"of": "a"})], metadata={"of": "table"})
+    table = pa.concat_tables([pa.table({"a": [1]}, schema=schema), pa.table({"a": [2]}, schema=schema)])
+    longer = with_columns(table, {"b": pa.array(["x", "y"])})
+    assert longer.equals(table.append_column("b", pa.array(["x", "y"])), check_metadata=True)

@@ -124,7 +124,8 @@ def in_order_of_classes(scores: ClassScores) -> ClassScores:
         if scores.columns.is_list:
             return scores
     order = [*classes] if classes and not has_other_classes else _numeric_order(names) or [*names]
-    ordered = scores.at([names.index(name) for name in order])
+    places = {name: place for place, name in enumerate(names)}
+    ordered = scores.at([places[name] for name in order])
     return replace(ordered, class_names=classes or tuple(order))
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from ...utils.arrow_values import is_lists, is_number_type, is_text_type
+from ...utils.arrow_values import is_lists, is_number_type, is_text_type, with_columns
 from ...utils.shown_names import shown
 from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
@@ -43,12 +44,12 @@ def with_class_columns(
 
 def _with_columns_of_outputs(rows: ScoreRows, score_column: str | Sequence[str] | None) -> ScoreRows:
     """Replace the first column of outputs; without one, the two columns of a zero-shot pipeline."""
-    names = rows.table.column_names
-    for name in names:
+    names = Counter(rows.table.column_names)
+    for name, count in names.items():
         may_be_output = name == score_column or name in _OUTPUTS or parse_score_name(name) is not None
-        if may_be_output and names.count(name) == 1 and (replaced := _with_columns_of(rows, name)) is not None:
+        if may_be_output and count == 1 and (replaced := _with_columns_of(rows, name)) is not None:
             return replaced
-    return _with_columns_of_zero_shot(rows) if {"labels", "scores"} <= {*names} else rows
+    return _with_columns_of_zero_shot(rows) if {"labels", "scores"} <= names.keys() else rows
 
 
 def _with_columns_of(rows: ScoreRows, name: str) -> ScoreRows | None:
@@ -87,6 +88,7 @@ def _is_mapping(kind: pa.DataType) -> bool:
 def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:
     table, said = rows.table.drop_columns(name), parse_score_name(name)
     family = said.family.strip("-_. :/([") or name if said else "scores"  # that of top_logprobs is logprobs
+    added: dict[str, pa.Array] = {}
     for field in column.type:
         scores = pc.struct_field(column, field.name)
         if scores.null_count:
@@ -97,8 +99,8 @@ def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRo
                 f"{field.name!r} in {name!r} in {where}: an API that returns only the most likely classes must return "
                 "more of them",
             )
-        table = table.append_column(f"{family}_{field.name}", scores)
-    return replace(rows, table=table)
+        added[f"{family}_{field.name}"] = scores
+    return replace(rows, table=with_columns(table, added))
 
 
 def _lengths(column: pa.Array) -> np.ndarray:
@@ -133,9 +135,11 @@ def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, le
         return replace(rows, table=table)
     order = _order_of_classes(rows, name, names, encoded.indices.to_numpy(zero_copy_only=False), lengths)
     values = np.take_along_axis(scores.to_numpy(zero_copy_only=False).reshape(order.shape), order, 1)
-    for class_name, number in sorted(zip(names, range(len(names)), strict=True)):
-        table = table.append_column(f"{name}_{class_name}", pa.array(np.ascontiguousarray(values[:, number])))
-    return replace(rows, table=table)
+    added = {
+        f"{name}_{class_name}": pa.array(np.ascontiguousarray(values[:, number]))
+        for class_name, number in sorted(zip(names, range(len(names)), strict=True))
+    }
+    return replace(rows, table=with_columns(table, added))
 
 
 def _order_of_classes(

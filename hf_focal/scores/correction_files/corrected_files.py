@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from ...calibration.threshold_decisions import are_thresholds, decide
 from ...errors import InputError
+from ...utils.arrow_values import with_columns
 from ...utils.atomic_write import whole_file
 from ..new_files import check_new_file, file_errors
 from ..reading.batch_options import BatchOptions
@@ -138,7 +139,7 @@ def _with_probabilities(table: pa.Table, probabilities: np.ndarray, classes: lis
     names = {"calibrated", *(f"calibrated_{name}" for name in classes or range(probabilities.shape[1]))}
     if taken := names & {*table.column_names}:
         raise InputError("scores", f"must have no calibrated probabilities yet, got a column {min(taken)!r}")
-    return _with_columns(table, _named_columns("calibrated", probabilities, classes, suffix))
+    return with_columns(table, _named_columns("calibrated", probabilities, classes, suffix))
 
 
 def _with_decisions(
@@ -154,13 +155,7 @@ def _with_decisions(
     if taken := columns.keys() & {*table.column_names}:
         expected = "must have no column for the decisions by the thresholds in correction.json"
         raise InputError("scores", f"{expected}, got a column {min(taken)!r}: rename it")
-    return _with_columns(table, columns)
-
-
-def _with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    for name, column in columns.items():
-        table = table.append_column(name, column)
-    return table
+    return with_columns(table, columns)
 
 
 def _checked_thresholds(record: Any, names: list[str], link: str) -> dict[str, Any]:

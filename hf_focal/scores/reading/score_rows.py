@@ -70,6 +70,14 @@ class ScoreRows:
                 names[column] = [str(name) for name in feature["names"]]
         return names
 
+    @cached_property
+    def _places(self) -> dict[str, int | None]:
+        """The place of each column, or None for a name of several. To search by name takes long among many."""
+        places: dict[str, int | None] = {}
+        for place, name in enumerate(self.table.column_names):
+            places[name] = None if name in places else place
+        return places
+
     def where(self, row: int) -> str:
         """Return the place of a row in words, such as "line 3 of scores.csv"."""
         number = int(row) + self.first
@@ -80,12 +88,10 @@ class ScoreRows:
 
     def column(self, argument: str, name: str) -> pa.Array:
         """Return a column as one array, without its encoding as a dictionary."""
-        names = self.table.column_names
-        if names.count(name) != 1:
-            raise InputError(
-                argument, f"must be one of {shown_columns(names)}, the columns of {self.argument}, got {name!r}"
-            )
-        chunks = self.table.column(name).combine_chunks()
+        if (place := self._places.get(name)) is None:
+            names = shown_columns(self.table.column_names)
+            raise InputError(argument, f"must be one of {names}, the columns of {self.argument}, got {name!r}")
+        chunks = self.table.column(place).combine_chunks()
         column = chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
         return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
