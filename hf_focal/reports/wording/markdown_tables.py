@@ -12,9 +12,9 @@ from ...errors import InputError
 from ...metrics.metric_table import METRICS
 from ..figures.reliability_marks import Z
 from ..results.run_results import RunResult
+from .correction_effects import increases_both
 from .model_warnings import warnings_of
 from .number_format import MISSING, format_metric, format_number, metric_interval
-from .verdicts import increases_both
 
 RESULTS_LEGEND = (
     "Before → after the correction, on the test set; [95% bootstrap interval]; "
