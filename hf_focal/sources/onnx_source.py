@@ -56,7 +56,7 @@ class OnnxSource(ModelSource):
 
     def model_notes(self) -> list[str]:
         notes = [f"the logits are those of {public_name(str(self.onnx))!r}, which {self.model.runtime} computes"]
-        if self.model.lacks("attention_mask"):
+        if self.model.lacks("attention_mask") and self.args.per_device_eval_batch_size > 1:
             notes.append(
                 "the ONNX graph has no input attention_mask, so padding may change its logits: export it with "
                 "attention_mask, or use --batch_size 1, which pads nothing"

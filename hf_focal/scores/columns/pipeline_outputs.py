@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type, with_columns
-from ...utils.shown_names import shown
+from ...utils.shown_names import listed, shown
 from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
 
@@ -88,6 +88,7 @@ def _is_mapping(kind: pa.DataType) -> bool:
 def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRows:
     table, said = rows.table.drop_columns(name), parse_score_name(name)
     family = said.family.strip("-_. :/([") or name if said else "scores"  # that of top_logprobs is logprobs
+    _refuse_equal_words(name, [field.name for field in column.type])
     added: dict[str, pa.Array] = {}
     for field in column.type:
         scores = pc.struct_field(column, field.name)
@@ -101,6 +102,18 @@ def _with_mapping(rows: ScoreRows, name: str, column: pa.StructArray) -> ScoreRo
             )
         added[f"{family}_{field.name}"] = scores
     return replace(rows, table=with_columns(table, added))
+
+
+def _refuse_equal_words(name: str, classes: list[str]) -> None:
+    """Raise `InputError` for tokens such as "yes" and " yes", the probabilities of which one class shares."""
+    for word, count in Counter(map(str.strip, classes)).items():
+        if count > 1:
+            same = [other for other in classes if other.strip() == word]
+            raise InputError(
+                "score_column",
+                f"must hold one score of each class, got {listed(same)} in {name!r}, which differ in spaces only: add "
+                "up their probabilities",
+            )
 
 
 def _lengths(column: pa.Array) -> np.ndarray:

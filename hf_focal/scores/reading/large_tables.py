@@ -120,8 +120,12 @@ def _are_large_files(paths: list[Path]) -> bool:
 
 def _read_files(argument: str, name: str, paths: list[Path], text: Sequence[str]) -> ScoreRows:
     tables = [load(argument, path, text).table for path in paths]
+    names = [{*table.column_names} for table in tables]
+    every = {column for columns in names for column in columns}
+    lacking = {column: path.name for columns, path in zip(names, paths, strict=True) for column in every - columns}
     try:
-        return ScoreRows(argument, name, pa.concat_tables(tables, promote_options="permissive"))
+        whole = pa.concat_tables(tables, promote_options="permissive")
+        return ScoreRows(argument, name, whole, lacking=lacking)
     except pa.ArrowException as error:
         reason = " ".join(str(error).split())
         raise InputError(argument, f"must be files with the same columns, got {name}: {reason}") from error

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -37,6 +37,9 @@ class HuggingFaceDataset(Protocol):
     def select_columns(self, columns: list[str]) -> Any: ...
 
 
+_NEEDED = ("score_column", "label_column", "correct_column")  # the options for columns that all rows have
+
+
 @dataclass(frozen=True)
 class ScoreRows:
     """Rows that are not checked yet: of a table, or of a part of a file.
@@ -47,6 +50,7 @@ class ScoreRows:
         table: the rows.
         path: the file, or None.
         first: how many of its rows come before these.
+        lacking: of several files, the columns that not all have, each with the name of a file without it.
     """
 
     argument: str
@@ -54,6 +58,7 @@ class ScoreRows:
     table: pa.Table
     path: Path | None = None
     first: int = 0
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def class_names(self) -> dict[str, list[str]]:
@@ -87,10 +92,18 @@ class ScoreRows:
         return f"line {file_format.line_of(self.path, number)} of {self.data_name}"
 
     def column(self, argument: str, name: str) -> pa.Array:
-        """Return a column as one array, without its encoding as a dictionary."""
+        """Return a column as one array, without its encoding as a dictionary.
+
+        Raises:
+            InputError: there is no such column, or several; or it holds scores or labels, and a file lacks it.
+        """
         if (place := self._places.get(name)) is None:
             names = shown_columns(self.table.column_names)
             raise InputError(argument, f"must be one of {names}, the columns of {self.argument}, got {name!r}")
+        if name in self.lacking and argument in _NEEDED:  # its values there would be taken as unknown
+            raise InputError(
+                self.argument, f"must have the column {name!r} in each file, got {self.lacking[name]} without it"
+            )
         chunks = self.table.column(place).combine_chunks()
         column = chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
         return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column

@@ -476,6 +476,14 @@ def test_mappings_of_classes_to_scores(name, form, tmp_path):
         read_scores({name: mappings, "label": NAMED})
 
 
+def test_tokens_that_differ_in_spaces_share_the_probability_of_a_class():
+    rows = [{"yes": -0.5, " yes": -1.2, "no": -3.0}] * 20  # as an API lists its tokens
+    with pytest.raises(InputError, match="got 'yes', ' yes' in 'top_logprobs', which differ in spaces only: add up"):
+        read_scores({"top_logprobs": rows, "label": ["yes"] * 20})
+    spaced = [{" yes": -0.5, " no": -0.9}] * 20
+    assert read_scores({"top_logprobs": spaced, "label": [" yes"] * 20}).num_classes == 2
+
+
 # Precision and very large numbers
 
 

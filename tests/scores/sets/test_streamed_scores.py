@@ -261,6 +261,21 @@ def test_shards_must_have_the_columns_of_the_first(tmp_path):
         evaluate_scores(str(tmp_path / "nothing-*.parquet"))
 
 
+def test_small_shards_must_have_all_columns_of_scores_and_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(200, 2)), columns=["logit_x", "logit_y"])
+    rows = rows.assign(label_x=rng.integers(0, 2, 200), label_y=rng.integers(0, 2, 200))
+    rows[:100].assign(comment="a").to_csv(tmp_path / "part-0.csv", index=False)
+    rows[100:].to_csv(tmp_path / "part-1.csv", index=False)
+    assert evaluate_scores(tmp_path).pre == evaluate_scores(rows).pre
+    for column in ("label_y", "logit_y"):  # labels would be unknown without a word
+        rows[100:].drop(columns=column).to_csv(tmp_path / "part-1.csv", index=False)
+        with pytest.raises(
+            InputError, match=rf"must have the column '{column}' in each file, got part-1\.csv without it"
+        ):
+            evaluate_scores(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_groups_thresholds_and_drift_come_from_the_sample(tmp_path, monkeypatch):
