@@ -26,8 +26,7 @@ class ModelOutput(ABC):
         """Return whether it can keep the offsets of a correction."""
         return True
 
-    @abstractmethod
-    def check(self, fitted_on: ModelScores) -> None:
+    def check(self, fitted_on: ModelScores) -> None:  # noqa: B027 (a config and a graph take any correction)
         """Raise `InputError` if no correction fitted to these scores can be kept. This comes before `fold`."""
 
     def saved_bytes(self) -> int:
