@@ -44,7 +44,7 @@ class AfterMeasurementError(Exception):
         >>> from hf_focal import AfterMeasurementError, evaluate_scores
         >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
         >>> try:
-        ...     evaluate_scores(scores, precision=0.99, threshold_scores=scores)
+        ...     evaluate_scores(scores, precision=0.99, threshold_scores={**scores})
         ... except AfterMeasurementError as error:
         ...     print(f"{error.result.pre['error']:.2f}")
         0.50

@@ -101,7 +101,8 @@ class CalibrationMetrics(BatchBuffer):
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
             (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `bootstrap` then takes
             the cells of the histogram for ties, and `samples`, `smooth_reliability`, and `log_odds_and_hits` raise
-            InputError. A number is the most samples that are kept: with more, the histogram replaces all of them.
+            InputError. A number is the most samples that are kept, or with a sigmoid the most entries: with more, the
+            histogram replaces all of them.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
     Small batches of logits are copied and measured together, at the latest when a result is read. If a batch is wrong,

@@ -85,6 +85,7 @@ class LabelMetrics(CalibrationMetrics):
         if measured.are_kept:
             packed = pack(p.flatten(), one.flatten())  # P(label) in place of the uncertainty
             measured.packed.append(np.where(known.flatten().numpy(), packed, _UNKNOWN))
+            self.limit_samples(self.num_kept)
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """Return all metrics; see the class.

@@ -9,12 +9,13 @@ from .figures.gamma_figure import gamma_heatmap
 from .figures.group_figure import group_figure
 from .figures.reliability_figures import comparison_figure, reliability_diagram
 from .figures.risk_coverage_figure import risk_coverage_of
-from .results.run_results import RunResult
+from .results.run_results import RunResult, shared_axes
 from .wording.markdown_tables import escaped, label_table, results_table
 from .wording.text_summary import decision_lines, group_table
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
 _PICTURES = {*(Path(name).stem for name in _DIAGRAMS), "risk_coverage", "groups", "gamma"}
+_PICTURE_SUFFIXES = (".png", ".svg")  # earlier versions wrote SVG
 
 
 def write_report(folder: str | Path, result: RunResult, *, pictures: bool = True) -> list[Path]:
@@ -54,7 +55,7 @@ def write_comparison(
     table, figure = folder / "table.md", folder / "comparison.png"
     table.write_text(markdown, encoding="utf-8")
     bins = {result.name: (result.pre_bins, result.post_bins) for result in results}
-    comparison_figure(bins, figure, link=results[0].axes)
+    comparison_figure(bins, figure, link=shared_axes(results))
     return [table, figure]
 
 
@@ -64,7 +65,8 @@ def write_run_files(folder: Path, result: RunResult, markdown: str, pictures: bo
     table, loss = folder / "table.md", folder / "loss.yaml"
     table.write_text(markdown, encoding="utf-8")
     for path in folder.glob("*"):
-        if path.stem in _PICTURES or path in (loss, folder / "examples.html"):
+        is_picture = path.stem in _PICTURES and path.suffix in _PICTURE_SUFFIXES
+        if is_picture or path in (loss, folder / "examples.html"):
             path.unlink()  # from an earlier report
     paths = [table]
     if (config := result.loss_config) is not None:

@@ -72,17 +72,27 @@ def overlap_notes(samples: Samples, others: Samples, kind: str, use: str) -> lis
     """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
 
     The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
-    `samples`, raise an `InputError` that names their arguments. Tables do not say what their rows were made from.
+    `samples`, raise an `InputError` that names their arguments. Tables do not say what their rows were made from, so
+    only the same table is refused.
     """
+    expected = f"must hold samples that are not in {samples.data.argument}"
     if samples.scores.keys is None or others.scores.keys is None:
+        if _is_same(samples.data.value, others.data.value):
+            raise InputError(others.data.argument, f"{expected}, got the same table")
         return []
     known, size = set(samples.scores.keys), len(others.scores)
     shared = sum(key in known for key in others.scores.keys)
     if shared == size:
-        expected = f"must hold samples that are not in {samples.data.argument}, got only samples that are"
-        raise InputError(others.data.argument, expected)
+        raise InputError(others.data.argument, f"{expected}, got only samples that are")
     verb = "is" if shared == 1 else "are"
     return [f"{shared:,} of the {size:,} {kind} samples {verb} also in the {use} data"] if shared else []
+
+
+def _is_same(table: Any, other: Any) -> bool:
+    """Return whether two tables are one object, or one file."""
+    if isinstance(table, str | Path) and isinstance(other, str | Path):
+        return Path(table).resolve() == Path(other).resolve()
+    return table is other
 
 
 def labeled_shares(source: BaseSource, samples: Samples, new_prior: Any) -> np.ndarray:

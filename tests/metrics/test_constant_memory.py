@@ -134,3 +134,14 @@ def test_a_limit_keeps_few_samples_and_counts_many():
     assert unlimited.compute() == exact.compute()
     unlimited.limit_samples(20_000)
     assert not unlimited.has_samples
+
+
+def test_a_limit_of_the_samples_holds_for_a_sigmoid():
+    generator = torch.Generator().manual_seed(0)
+    limited, exact = (CalibrationMetrics(link="sigmoid", keep_samples=most) for most in (100, True))
+    for _ in range(4):
+        logits = torch.randn(20, 3, generator=generator)
+        for metrics in (limited, exact):
+            metrics.update(logits, (logits > 0).long())
+    assert (limited.num_kept, limited.has_samples, exact.num_kept) == (0, False, 240)
+    assert limited.compute()["ece"] == exact.compute()["ece"]

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import yaml
 from files import strict_json
@@ -42,10 +43,10 @@ def test_measure_is_before_and_after_the_temperature():
     assert result.post == after.compute() | decisions
     for intervals, metrics in ((result.pre_intervals, before), (result.post_intervals, after)):
         assert intervals.items() >= metrics.bootstrap().items()
-        for name in ("error", "nll"):
-            assert np.mean(intervals[name]) == pytest.approx(metrics.compute()[name], rel=1e-6)
-    low, high = result.pre_intervals["error"]
-    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(result.pre["error"] * result.pre["accuracy"] / 40))
+        assert np.mean(intervals["nll"]) == pytest.approx(metrics.compute()["nll"], rel=1e-6)
+    errors = round(40 * result.pre["error"])
+    wilson = scipy.stats.binomtest(errors, 40).proportion_ci(method="wilson")
+    assert result.pre_intervals["error"] == pytest.approx((wilson.low, wilson.high), abs=1e-5)
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert result.true_calibration_error is None
@@ -167,3 +168,11 @@ def test_the_report_of_a_model_without_temperature_that_was_trained_elsewhere(tm
     assert RunResult.load(tmp_path / "metrics.json").temperature == result.temperature
     table = (tmp_path / "table.md").read_text()
     assert table == results_table([result]) and "→" not in table
+
+
+def test_files_that_are_no_part_of_a_report_stay(tmp_path):
+    for name in ("groups.csv", "gamma.npy", "groups.png"):
+        (tmp_path / name).write_bytes(b"")
+    write_report(tmp_path, result_of("brier")[0])
+    assert (tmp_path / "groups.csv").exists() and (tmp_path / "gamma.npy").exists()
+    assert not (tmp_path / "groups.png").exists()  # of an earlier report

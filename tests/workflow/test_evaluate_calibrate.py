@@ -1,5 +1,6 @@
 """The arguments of `evaluate` and `calibrate`, whatever gives the scores."""
 
+import json
 import re
 import shutil
 
@@ -60,8 +61,18 @@ def test_an_argument_that_no_source_has_is_refused_by_the_function(function, sou
 def test_an_error_after_the_measurement_is_no_error_of_the_input():
     scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
     with pytest.raises(AfterMeasurementError) as caught:
-        evaluate(scores=scores, precision=0.99, threshold_data=scores)
+        evaluate(scores=scores, precision=0.99, threshold_data={**scores})
     assert not isinstance(caught.value, InputError) and "\n" not in str(caught.value)
+
+
+def test_the_table_of_thresholds_or_of_a_test_is_another_one(tmp_path):
+    scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
+    with pytest.raises(InputError, match=r"^threshold_data must hold samples that are not in .*, got the same table"):
+        evaluate(scores=scores, coverage=0.5, threshold_data=scores)
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps(scores))
+    with pytest.raises(InputError, match=r"^test must hold samples that are not in scores, got the same table"):
+        calibrate(scores=file, test=str(tmp_path / "." / "scores.json"))
 
 
 def test_a_threshold_that_no_data_show_keeps_the_figures():

@@ -14,7 +14,7 @@ from ...utils.data_names import DataName
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
 from ..figures.reliability_marks import LINK_WORDS
-from ..results.run_results import READ_ERRORS, RunResult
+from ..results.run_results import READ_ERRORS, RunResult, shared_axes
 from ..wording.headlines import headline_of
 from ..wording.markdown_tables import results_columns, results_notes
 from ..wording.model_warnings import warnings_of
@@ -100,7 +100,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
             title=title,
             tables=[_results_table(test_set, runs, is_comparison=True) for test_set, runs in tables.items()],
             runs=compared,
-            link=next(iter(runs.values())).axes,
+            link=shared_axes([*runs.values()]),
             has_intervals=any(run.pre_intervals for run in runs.values()),
             changes_predictions=any(run.method not in (None, "temperature") for run in runs.values()),
             overlays=_overlays([*runs.values()]),
@@ -111,8 +111,7 @@ def _comparison(runs: dict[Path, RunResult], title: str, tables: dict[str, list[
 
 def _overlays(runs: Sequence[RunResult]) -> list[PageFigure]:
     """Return figures with the reliability of all runs, before and, if any has one, after the correction."""
-    links = {run.axes for run in runs}
-    titles = LINK_WORDS[links.pop() if len(links) == 1 else "softmax"].percent_titles
+    titles = LINK_WORDS[shared_axes(runs)].percent_titles
     sides = {"before the correction": {run.name: run.pre_bins for run in runs}}
     if is_corrected := any(run.method for run in runs):
         sides["after the correction"] = {run.name: run.post_bins for run in runs}

@@ -14,7 +14,7 @@ from ...calibration import Correction, Temperature
 from ...metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics
 from ...metrics.ranking import auroc
 from ...validation import Array
-from ..figures.reliability_marks import Z
+from ..figures.reliability_marks import Z, wilson_interval
 from .result_sections import (
     ClassBalance,
     ClassBins,
@@ -217,12 +217,11 @@ def decision_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:
-    """Return normal 95% intervals (low, high) of the "error" and the "nll", which are both means over samples."""
+    """Return 95% intervals (low, high) of the "error", after Wilson, and of the "nll", a normal one."""
     known = labels != -100
     logits, labels = logits[known].float(), labels[known]
-    samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}
-    intervals = {}
-    for name, values in samples.items():
-        half = Z * float(values.double().std(correction=0)) / math.sqrt(max(len(values), 1))
-        intervals[name] = (float(values.mean()) - half, float(values.mean()) + half)
-    return intervals
+    error = float((logits.argmax(-1) != labels).double().mean())
+    low, high = wilson_interval(np.array(error), np.array(max(len(labels), 1)))
+    nll = cross_entropy(logits, labels, reduction="none").double()
+    half = Z * float(nll.std(correction=0)) / math.sqrt(max(len(nll), 1))
+    return {"error": (float(low), float(high)), "nll": (float(nll.mean()) - half, float(nll.mean()) + half)}

@@ -284,3 +284,9 @@ class RunResult:
             data=replace(recorded, date=recorded.date or datetime.date.today().isoformat()),
             **sections | {"subsets": replace(sections["subsets"], **measured)},
         )
+
+
+def shared_axes(runs: Sequence[RunResult]) -> str:
+    """Return the axes of all runs; if they differ, those of a softmax, which are about predictions of any kind."""
+    axes = {run.axes for run in runs}
+    return axes.pop() if len(axes) == 1 else "softmax"

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from ...calibration.calibration_fit import score_trade
-from ..figures.reliability_marks import Z
+from ..figures.reliability_marks import wilson_interval
 from ..results.run_results import RunResult
 
 SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
@@ -78,8 +80,8 @@ def _trade(result: RunResult) -> str:
 
 def gap_beyond_noise(mean: float, share: float, size: float) -> float:
     """Return the mean probability minus the share of ones among `size` samples, or 0 if chance may explain it."""
-    error = Z * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
-    return 0.0 if abs(mean - share) <= error else mean - share
+    low, high = wilson_interval(np.array(share), np.array(max(size, 1)))
+    return 0.0 if low <= mean <= high else mean - share
 
 
 def is_miscalibrated(intervals: Mapping[str, tuple[float, float]]) -> bool:

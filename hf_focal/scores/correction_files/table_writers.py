@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,10 +73,19 @@ class JsonLinesWriter:
         self._file = path.open("w", encoding="utf-8")
 
     def write_table(self, table: pa.Table) -> None:
-        self._file.writelines(json.dumps(row, default=_json_value) + "\n" for row in table.to_pylist())
+        self._file.writelines(json.dumps(_without_nan(row), default=_json_value) + "\n" for row in table.to_pylist())
 
     def close(self) -> None:
         self._file.close()
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a value with None in the place of NaN, which JSON does not have."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, dict):
+        return {name: _without_nan(part) for name, part in value.items()}
+    return [_without_nan(part) for part in value] if isinstance(value, list) else value
 
 
 def _json_value(value: Any) -> int | str:

@@ -22,7 +22,7 @@ def keys_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 class RowSample:
     """At most `size` rows: those with the smallest of random keys, so that the sample of a union is that of samples.
 
-    `columns` maps names to arrays whose first dimension are the rows; all batches have the same names.
+    `columns` maps names to arrays whose first dimension are the rows. A name that some batches lack is dropped.
     """
 
     def __init__(self, size: int) -> None:
@@ -66,7 +66,7 @@ class RowSample:
             return
         keys = np.concatenate([keys for keys, _ in self._parts])
         order = np.argsort(keys, kind="stable")[: self.size]
-        names = self._parts[0][1]
+        names = [name for name in self._parts[0][1] if all(name in part for _, part in self._parts)]
         columns = {name: np.concatenate([part[name] for _, part in self._parts])[order] for name in names}
         self._parts, self._pending = [(keys[order], columns)], len(order)
         if 0 < len(order) == self.size:

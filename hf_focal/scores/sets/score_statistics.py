@@ -146,6 +146,7 @@ class ScoreStatistics(LargeTableScores):
             raise InputError("num_bins", f"must be the same to merge, got {other.num_bins} for {self.num_bins}")
         if not is_same_correction(self.correction, other.correction):
             raise InputError("correction", "must be the same to merge, got another one")
+        self._merge_clusters(other)
         self.metrics.merge(other.metrics)
         if self.corrected is not None and other.corrected is not None:
             self.corrected.merge(other.corrected)
@@ -158,6 +159,17 @@ class ScoreStatistics(LargeTableScores):
         if other.data_name != self.data_name:
             self.data_name = min(self.data_name.removesuffix(_OTHERS), other.data_name.removesuffix(_OTHERS)) + _OTHERS
         return self
+
+    def _merge_clusters(self, other: "ScoreStatistics") -> None:
+        """Forget the clusters if one of the shards lacks them; raise `InputError` if named columns differ."""
+        if len(self.sample) and len(other.sample) and (self.groups is None) != (other.groups is None):
+            raise InputError("group", "must be given to measure for all statistics that are merged, or for none")
+        if self._clusters == other._clusters:
+            return
+        (mine, is_named), (others, other_is_named) = self._clusters, other._clusters
+        if is_named or other_is_named:
+            raise InputError("cluster_column", f"must be the same to merge, got {others!r} for {mine!r}")
+        self.forget_clusters()
 
     # What `evaluate` and `calibrate` need of a table of scores
 
@@ -226,7 +238,7 @@ class ScoreStatistics(LargeTableScores):
         """Return what `usable_clusters` does for the sample."""
         clusters, (name, is_named) = self.sample.columns().get("clusters"), self._clusters
         if clusters is None or name is None:
-            return clusters, True, ()
+            return None, True, ()
         return usable_clusters(clusters, "rows", self.data_name, name, is_named)
 
     def collected(self) -> Scores:

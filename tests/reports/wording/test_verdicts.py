@@ -473,3 +473,15 @@ def test_still_is_said_of_what_the_correction_did_not_cause(shift, word):
     labels = torch.multinomial((logits * (1 - shift)).softmax(-1), 1, generator=random).flatten()
     result = measured(logits, labels, "softmax", replace(FITTED, value=6.0), fitted_on="dataset 'other.csv'")
     assert f"After T, the model {word} on average" in " ".join(verdict(result))
+
+
+@pytest.mark.parametrize(
+    ("size", "p", "expected"),
+    [
+        (20, 0.95, "neither over- nor underconfident"),  # 20 of 20 right: p = 0.36
+        (400, 0.95, "underconfident"),
+    ],
+)
+def test_a_model_that_is_always_right_is_underconfident_only_beyond_chance(size, p, expected):
+    logits = torch.tensor([[math.log(p / (1 - p)), 0.0]]).repeat(size, 1)
+    assert headline_of(measured(logits, torch.zeros(size, dtype=torch.long))).lower().startswith(expected)

@@ -278,3 +278,37 @@ def test_a_killed_measurement_goes_on_with_the_shards_that_it_lacks(tmp_path):
     assert again == {f"part-{number}" for number in range(6)} - finished
     expected = merged([measure(tmp_path / f"part-{number}.parquet") for number in range(6)])
     assert lines[-1] == str(sorted(expected.metrics.compute().items()))
+
+
+def with_questions(number, missing=0):
+    """A shard whose rows come in groups of four with one question; some of the questions are missing."""
+    table = shard(number)
+    questions = pd.Series([f"{number}, question {row // 4}" for row in range(len(table))])
+    return table.assign(question=questions.where(questions.index >= missing))
+
+
+def clusters_of(statistics):
+    samples = statistics.threshold_samples()
+    return None if samples.clusters is None else len(np.unique(samples.clusters[0]))
+
+
+def test_rows_are_draws_of_their_own_if_some_have_no_cluster():
+    assert clusters_of(measure(with_questions(1))) == 50
+    in_batches = measure(with_questions(1, missing=100))
+    assert clusters_of(in_batches) is None and not any("question" in note for note in in_batches.collected().notes)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_shards_without_clusters_merge_with_those_that_have_some(order):
+    both = reduce(ScoreStatistics.merge, [measure(with_questions(1)), measure(shard(2))][::order])
+    assert len(both.collected()) == 400 and clusters_of(both) is None
+    assert clusters_of(measure(with_questions(1)).merge(measure(with_questions(2)))) == 100
+
+
+def test_shards_with_other_groups_or_named_clusters_do_not_merge():
+    table = with_questions(1)
+    with pytest.raises(InputError, match="group must be given to measure for all statistics"):
+        measure(table, group="question").merge(measure(shard(2)))
+    named = measure(table.assign(name=table["question"]), cluster_column="name")
+    with pytest.raises(InputError, match="cluster_column must be the same to merge, got 'question' for 'name'"):
+        named.merge(measure(with_questions(2)))
