@@ -5,12 +5,12 @@ from .calibration_fit import CalibrationFit
 from .corrections import Correction
 from .cross_fitting import fit_correction
 from .fitted_temperature import Temperature
+from .folding import fold_correction
 from .prior_shift import match_shares, shift_prior
 from .temperature_scaling import fit_temperature
 from .temperature_stream import TemperatureCurves, TemperatureStream
 from .threshold_decisions import apply_thresholds
 from .thresholds import Thresholds, fit_thresholds
-from .weight_folding import fold_correction
 
 __all__ = [
     "CalibrationFit",

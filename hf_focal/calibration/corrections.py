@@ -13,9 +13,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..utils.atomic_write import write_whole
-from ..utils.model_wrappers import unwrap
 from ..validation import check_positive
-from .folding import can_generate, fold
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
@@ -189,12 +187,9 @@ class Correction:
 
     def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
         """Fold the correction into a model's weights, and return the model; see `fold_correction`."""
-        from .calibration_record import record_fold  # which reads corrections
+        from .folding import fold_correction  # which takes corrections
 
-        model = unwrap(model)
-        folded = fold(model, self, example)
-        record_fold(model.config, folded, can_generate(model))
-        return model
+        return fold_correction(model, self, example)
 
     def __str__(self) -> str:
         method, size = self.method, self.size

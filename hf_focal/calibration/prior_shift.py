@@ -21,9 +21,8 @@ from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit
 from .calibration_record import calibration_record, is_folded, recorded_calibration
 from .corrections import Correction
-from .folding import check_whole, has_bias
+from .folding import check_whole, fold_correction, has_bias
 from .threshold_goal import ThresholdGoal
-from .weight_folding import fold_correction
 
 
 def shift_prior(model_or_logits: Any, train_prior: Any, new_prior: Any, *, link: str | None = None) -> Any:

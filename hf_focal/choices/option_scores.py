@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..tasks.answer_numbers import answer_numbers
+from ..utils.weights_hash import hash_weights
 from .continuations import after_prompts, goes_on_from_its_cache
 from .option_calibration import option_temperature
 from .option_encoding import EncodedQuestions, Question, encode_choices
@@ -160,11 +161,9 @@ def _text_scores(model: Any, asked: Sequence[Question], shares_prompts: bool) ->
 
 
 def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
-    """Return a hash of everything that the scores depend on. Of each weight tensor, only some values are hashed."""
+    """Return a hash of everything that the scores depend on."""
     adapter = str(getattr(model, "active_adapter", None))
     settings = [questions, batch_size, str(model.dtype), model.config.to_json_string(), adapter]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    for parameter in model.parameters():
-        flat = parameter.detach().flatten()
-        digest.update(flat[:: max(1, len(flat) // 64)].cpu().float().numpy().tobytes())
+    hash_weights(digest, model)
     return digest.hexdigest()[:16]

@@ -9,13 +9,13 @@ from ..calibration.calibration_fit import scaling_name
 from ..reports.figures.reliability_marks import FEW
 from ..reports.results.result_sections import CrossFit, ThresholdSection
 from ..reports.results.run_results import RunResult
+from ..reports.wording.correction_effects import is_better_calibrated
 from ..reports.wording.markdown_tables import escaped
 from ..reports.wording.number_format import format_metric, format_number, sentence
 from ..reports.wording.text_summary import prior_shift_sentence
 from ..reports.wording.verdicts import (
     correction_verdict,
     costs_of_correction,
-    is_better_calibrated,
     remaining_miscalibration,
     uncorrected_verdict,
 )

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from datasets import Dataset
 from torch import nn
+
+from ..utils.weights_hash import hash_weights
 
 _HASHED_ROWS = 1000
 
@@ -29,9 +30,7 @@ def hash_contents(
         with Path(weights_file).open("rb") as file:
             for content in takewhile(len, (file.read(2**24) for _ in count())):
                 digest.update(content)
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    hash_weights(digest, model)
     for part in data:
         _add_rows(digest, part)
     return digest.hexdigest()

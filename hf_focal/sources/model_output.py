@@ -9,7 +9,7 @@ from typing import Any
 from ..calibration import CalibrationFit, Correction, Temperature, apply_calibrated_generation, fold_correction
 from ..calibration.calibration_config import drop_calibration_entries
 from ..calibration.calibration_record import calibration_record, is_folded
-from ..calibration.folding import RoundingWarning, fold, has_bias
+from ..calibration.folding import RoundingWarning, check_foldable, has_bias
 from ..errors import InputError, NotPublishedError, one_line
 from ..reports import RunResult
 from .model_scores import ModelScores
@@ -26,8 +26,7 @@ class ModelOutput(ABC):
         """Return whether it can keep the offsets of a correction."""
         return True
 
-    @abstractmethod
-    def check(self, fitted_on: ModelScores) -> None:
+    def check(self, fitted_on: ModelScores) -> None:  # noqa: B027 (a config and a graph take any correction)
         """Raise `InputError` if no correction fitted to these scores can be kept. This comes before `fold`."""
 
     def saved_bytes(self) -> int:
@@ -53,8 +52,12 @@ class WeightsOutput(ModelOutput):
         return has_bias(self.model)
 
     def check(self, fitted_on: ModelScores) -> None:
-        if not self.generates:
+        if self.generates:
+            return
+        try:
             check_foldable(self.model)
+        except (TypeError, ValueError) as error:
+            raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         drop_calibration_entries(self.model.config, quiet=True)
@@ -74,14 +77,6 @@ class WeightsOutput(ModelOutput):
 
 def cannot_be_folded(error: ValueError, result: RunResult) -> NotPublishedError:
     return NotPublishedError(f"the temperature cannot be folded into this model: {error}", result)
-
-
-def check_foldable(model: Any) -> None:
-    """Raise `InputError` if temperatures cannot be folded into this classifier's head, whose weights stay."""
-    try:
-        fold(model, Correction())
-    except (TypeError, ValueError) as error:
-        raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
 
 
 def earlier_correction(record: Mapping[str, Any], generates: bool, if_folded: str, if_not_folded: str) -> list[str]:

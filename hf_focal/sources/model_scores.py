@@ -27,15 +27,8 @@ from ..tasks.input_options import InputOptions
 from ..tasks.input_selection import CLUSTER, GROUP, input_keys
 from ..tasks.task import Task
 from ..trainer import FocalTrainer
-from ..trainer.accumulators import (
-    CollectedHits,
-    CollectedLogits,
-    LocalLogits,
-    StreamedEvaluation,
-    TemperatureSums,
-    kept_samples,
-    score_arrays,
-)
+from ..trainer.accumulators import CollectedHits, CollectedLogits, LocalLogits, TemperatureSums, score_arrays
+from ..trainer.streamed_evaluation import StreamedEvaluation, kept_samples
 from .model_data import EncodedSamples, LoadedSamples
 from .score_shards import open_shards
 

@@ -38,9 +38,6 @@ class OptionOutput(ModelOutput):
         super().__init__(model, processor)
         self.recorded, self.scoring = recorded, scoring
 
-    def check(self, fitted_on: ModelScores) -> None:
-        """The config takes any T."""
-
     def total(self, fit: CalibrationFit) -> Correction:
         """Return the temperature of the model's own scores."""
         return fit.correction if self.recorded is None else self.recorded.then(fit.correction)

@@ -12,16 +12,12 @@ from ..reports import RunResult
 from .model import ModelSettings, ModelSource
 from .model_names import public_name
 from .model_output import ModelOutput, cannot_be_folded
-from .model_scores import ModelScores
 from .onnx_classifier import OnnxClassifier
 from .source import FoldOutcome, Samples
 
 
 class GraphOutput(ModelOutput):
     """The graph of an ONNX file, to which a correction is appended as nodes."""
-
-    def check(self, fitted_on: ModelScores) -> None:
-        """Any correction can be appended."""
 
     def fold(self, fit: CalibrationFit, config_entries: dict[str, Any], result: RunResult) -> FoldOutcome:
         config = self.model.config

@@ -29,7 +29,7 @@ from .source import BaseSource, Data, Samples
 
 
 @dataclass(frozen=True)
-class TableScores(Scores):
+class ScoresWithTexts(Scores):
     """The scores of a table that is in memory, and what a page can show of its rows.
 
     Attributes:
@@ -45,9 +45,9 @@ class TableScores(Scores):
             return super().inputs(rows)
         return ["" if text is None else text for text in self.texts.take(rows).to_pylist()]
 
-    def select(self, rows: np.ndarray) -> "TableScores":
+    def select(self, rows: np.ndarray) -> "ScoresWithTexts":
         selected = super().select(rows)
-        assert isinstance(selected, TableScores)
+        assert isinstance(selected, ScoresWithTexts)
         return selected if self.texts is None else replace(selected, texts=self.texts.take(np.arange(len(self))[rows]))
 
 
@@ -95,10 +95,10 @@ class TableSource(BaseSource):
             texts = rows.column("text_column", self.text_column)
         scores = read_table(data.argument, rows, options, schema)
         unread = () if self.text_column is not None else _unread_texts(rows.table, scores.schema, options)
-        return TableScores(**vars(scores), texts=texts, text_columns=unread)
+        return ScoresWithTexts(**vars(scores), texts=texts, text_columns=unread)
 
     def inputs_hint(self, samples: Samples) -> str:
-        names = samples.scores.text_columns if isinstance(samples.scores, TableScores) else ()
+        names = samples.scores.text_columns if isinstance(samples.scores, ScoresWithTexts) else ()
         if not names:
             return ""
         if len(names) == 1:

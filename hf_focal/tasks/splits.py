@@ -92,8 +92,8 @@ def load_splits(
         train_file, validation_file, test_file: csv, tsv, json, jsonl, or parquet files, or datasets in their place.
             Files with images hold their bytes or paths.
         test_split: the split of `dataset_name` to test on: "validation", for example, if "test" has no labels.
-        validation_size: samples to cut from the training data if there is no validation split; by default a tenth (at
-            least one of each label), and a hundredth of translations.
+        validation_size: samples to cut from the training data, where there are no validation data; by default a tenth
+            (at least one of each label), and a hundredth of translations.
         seed: seed of the draw of these samples.
         label_format: "multi_hot" or "ids", what lists of integers in `label_column` are. By default, lists of equal
             lengths that hold only 0 and 1 are "multi_hot"; if that is ambiguous, an error asks for it.
@@ -126,6 +126,10 @@ def load_splits(
     if unknown := columns.keys() - _DEFAULT_COLUMNS.keys():
         raise TypeError(f"load_splits got an unexpected keyword argument {min(unknown)!r}")
     entry, column_names = _TASK_WITH_SPLITS[task], _DEFAULT_COLUMNS | columns
+    for argument, value in columns.items():
+        if argument not in entry.column_arguments and value != _DEFAULT_COLUMNS[argument]:
+            taken = ", ".join(entry.column_arguments)
+            raise InputError(argument, f"must not be given for {task}, which takes {taken}, got {value!r}")
     paths = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: file for split, file in paths.items() if file is not None}
     if dataset_name is not None and files:
@@ -135,6 +139,9 @@ def load_splits(
         loaded = _load_files(files)
     else:
         loaded = _load_dataset(dataset_name, dataset_config_name, test_split)
+    if validation_size is not None and "validation" in loaded:
+        name = loaded["validation"].data_name
+        raise InputError("validation_size", f"must not be given with validation data, {name}, got {validation_size}")
     if entry.takes_translations:
         column = str(column_names["source_column"])
         loaded = {

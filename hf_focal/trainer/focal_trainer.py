@@ -57,11 +57,9 @@ from .accumulators import (
     Accumulator,
     CollectedLogits,
     CombinedAccumulator,
-    SampleScores,
-    StreamedEvaluation,
+    PageScores,
     TemperatureSums,
     TopConfidences,
-    kept_samples,
 )
 from .auxiliary_loss import AuxiliaryLoss
 from .batch_labels import counted_labels, padded_positions, warn_of_labels, without_ignored
@@ -76,6 +74,7 @@ from .model_checks import check_correction, check_model, set_problem_type
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .shown_inputs import shown_inputs
+from .streamed_evaluation import StreamedEvaluation, kept_samples
 from .tokenized_texts import is_pair
 from .trained_result import trained_result
 from .training_arguments import FocalTrainingArguments
@@ -796,7 +795,7 @@ class FocalTrainer(Trainer):
         require(not both, "publish_examples", "must not be given with no_examples, got both")
         shown = None
         if not no_examples and self.head in (Head.CLASSES, Head.LABELS):
-            shown = SampleScores(self.link, () if self._is_multiple_choice else label_names_of(self.model))
+            shown = PageScores(self.link, () if self._is_multiple_choice else label_names_of(self.model))
         result = self._measured_result(test_dataset, *filter(None, [shown]))
         if self.is_world_process_zero():
             examples = None

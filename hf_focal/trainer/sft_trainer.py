@@ -7,8 +7,9 @@ from torch import nn
 from transformers import Trainer
 
 from ..errors import require
-from .accumulators import Accumulator, StreamedEvaluation
+from .accumulators import Accumulator
 from .focal_trainer import FocalTrainer
+from .streamed_evaluation import StreamedEvaluation
 from .training_arguments import FocalTrainingArguments
 
 try:

@@ -10,7 +10,7 @@ from ..sources.source import Data
 from .run_calibration import run_calibration
 from .run_evaluation import run_evaluation
 from .settings import CalibrationSettings, EvaluationSettings
-from .source_arguments import AnySource
+from .source_arguments import source_arguments
 
 
 def evaluate(
@@ -39,7 +39,8 @@ def evaluate(
     Args:
         source: a model (its Hub id or folder), or an object with `link`, `classes`, and `scores(data)`, which returns
             `Scores`, such as a `Source`.
-        data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`.
+        data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`, of which the
+            split "test" is measured.
         scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
         reference: earlier data; the result then says whether the calibration has changed since.
         precision, coverage, recall, f1, cost, confidence, simultaneous: as for `evaluate_model`.
@@ -76,7 +77,7 @@ def evaluate(
         no_examples=no_examples,
         on_result=on_result,
     )
-    arguments = AnySource(function="evaluate", source=source, data=data, scores=scores, options=options)
+    arguments = source_arguments("evaluate", source, data, scores, options, "test")
     return run_evaluation(arguments, settings)
 
 
@@ -110,7 +111,8 @@ def calibrate(
 
     Args:
         source, scores, num_bins, on_result, **options: as for `evaluate`.
-        data: the labeled data to fit the correction to, which the source was not trained on.
+        data: the labeled data to fit the correction to, which the source was not trained on: for a model, what
+            `calibrate_model` takes as `dataset`, of which the split "validation" is taken.
         test: the data to measure on; by default `data`, so the results are optimistic.
         objective, method, per_label, precision, recall, f1, cost, confidence, simultaneous, new_prior: as for
             `calibrate_model`.
@@ -148,5 +150,5 @@ def calibrate(
         publish_examples=publish_examples,
         on_result=on_result,
     )
-    arguments = AnySource(function="calibrate", source=source, data=data, scores=scores, options=options)
+    arguments = source_arguments("calibrate", source, data, scores, options, "validation")
     return run_calibration(arguments, settings)

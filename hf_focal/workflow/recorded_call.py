@@ -12,6 +12,9 @@ from ..sources.source import Data
 from .settings import CalibrationSettings, EvaluationSettings
 from .source_arguments import ModelArguments, SourceArguments, TableArguments
 
+# What the command calls the data of `evaluate` and `calibrate`, for a model and for a table.
+_MODEL_DATA = {"data": "dataset", "test": "test_dataset", "threshold_data": "threshold_dataset"}
+_TABLE_DATA = {"test": "test_scores", "threshold_data": "threshold_scores"}
 # Arguments that name data with splits, and those that name the split.
 _SPLITS = {"dataset": "split", "test_dataset": "test_split", "threshold_dataset": "threshold_split"}
 _FOLDER = "FOLDER"  # stands for a list of files: a command takes a folder or a pattern instead
@@ -31,14 +34,14 @@ def recorded_call(
 
     The source comes first, then the settings in their order, and then the options of the data. None is returned if
     there is no such command, because the source is an object, or because an argument cannot be typed, such as a table
-    in memory. It is also None for a source whose kind `evaluate` or `calibrate` must find out: only `evaluate_model`,
-    `evaluate_scores`, and those of `calibrate` say it.
+    in memory.
     """
     if not isinstance(source, ModelArguments | TableArguments):
         return None
-    call = {**_changed(source), **_changed(settings), **source.options}
+    names = _MODEL_DATA if isinstance(source, ModelArguments) else _TABLE_DATA
+    call = {**_changed(source, names), **_changed(settings, names), **source.options}
     for name in _defaults_by_source(source, settings):
-        call.pop(name, None)
+        call.pop(names.get(name, name), None)
     return call if all(map(_can_be_typed, call.values())) else None
 
 
@@ -55,13 +58,15 @@ def _defaults_by_source(
     return [other.argument] if is_default and other.value == source.data.value else []
 
 
-def _changed(part: ModelArguments | TableArguments | EvaluationSettings | CalibrationSettings) -> dict[str, Any]:
-    """Return the arguments that fields other than defaults stand for."""
+def _changed(
+    part: ModelArguments | TableArguments | EvaluationSettings | CalibrationSettings, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the arguments that fields other than defaults stand for; `names` are those of data in the command."""
     changed: dict[str, Any] = {}
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, Data):
-            changed |= _named_data(value)
+            changed |= _named_data(value, names)
         elif isinstance(value, ThresholdGoal):
             changed |= _named_goal(value)
         elif field.name not in ("on_result", "options") and not _is_same(value, field.default):
@@ -69,11 +74,11 @@ def _changed(part: ModelArguments | TableArguments | EvaluationSettings | Calibr
     return changed
 
 
-def _named_data(data: Data) -> dict[str, Any]:
+def _named_data(data: Data, names: Mapping[str, str]) -> dict[str, Any]:
     if not data.is_given:
         return {}
-    value = _FOLDER if _are_files(data.value) else data.value
-    return {data.argument: value} | ({} if data.split is None else {_SPLITS[data.argument]: data.split})
+    name, value = names.get(data.argument, data.argument), _FOLDER if _are_files(data.value) else data.value
+    return {name: value} | ({} if data.split is None else {_SPLITS[name]: data.split})
 
 
 def _are_files(value: Any) -> bool:

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
 from ..scores.table_options import TableOptions
-from ..sources.opening import open_source
 from ..sources.source import BaseSource, Data
 from ..sources.table import TableSource
+from ..sources.wrapped_source import as_source
 from ..tasks.input_options import InputOptions
 
 MODEL_OPTIONS = frozenset(option.name for option in fields(InputOptions))
 TABLE_OPTIONS = TableOptions.names()
+_LOADING = {"onnx", "task", "batch_size"}  # options of a model that say nothing of its data
 
 
 def check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
@@ -42,8 +44,12 @@ class ModelArguments(SourceArguments):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def open(self, num_bins: int) -> tuple[BaseSource, Data]:
-        options = {"onnx": self.onnx, "task": self.task, "batch_size": self.batch_size, **self.options}
-        return open_source(self.model, self.data, None, num_bins, options)
+        from ..sources.model_opening import open_model  # this imports Transformers, which other sources do not need
+
+        source = open_model(
+            self.model, num_bins, task=self.task, batch_size=self.batch_size, onnx=self.onnx, **self.options
+        )
+        return source, self.data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,18 +64,44 @@ class TableArguments(SourceArguments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnySource(SourceArguments):
-    """The arguments of `evaluate` or `calibrate` (the name is `function`), which take every kind of source."""
+class ObjectArguments(SourceArguments):
+    """An object with `link`, `classes`, and `scores(data)`, and the data that it takes."""
 
-    function: str
     source: Any
-    data: Any
-    scores: Any
-    options: Mapping[str, Any] = field(default_factory=dict)
+    data: Data
 
     def open(self, num_bins: int) -> tuple[BaseSource, Data]:
-        if self.scores is not None:
-            check_keywords(self.function, self.options, TABLE_OPTIONS | {"text_column"})
-        elif isinstance(self.source, str | Path):
-            check_keywords(self.function, self.options, MODEL_OPTIONS | {"onnx", "task", "batch_size"})
-        return open_source(self.source, self.data, self.scores, num_bins, {**self.options})
+        return as_source(self.source), self.data
+
+
+def source_arguments(
+    function: str, source: Any, data: Any, scores: Any, options: Mapping[str, Any], default_split: str
+) -> SourceArguments:
+    """Return what the arguments of `evaluate` or `calibrate` stand for, which take every kind of source.
+
+    Args:
+        function: which of the two.
+        source, data, scores, options: its arguments.
+        default_split: the split of data that are a dataset with several.
+
+    Raises:
+        InputError: both a table and a source are given, or neither; or options are given for an object.
+        TypeError: an option is none of a table, or none of a model.
+    """
+    if scores is not None:
+        if source is not None or data is not None:
+            raise InputError("scores", "must not be given with a source and its data")
+        check_keywords(function, options, TABLE_OPTIONS | {"text_column"})
+        return TableArguments(data=Data.named("scores", scores), options=options)
+    for argument, value in (("source", source), ("data", data)):
+        if value is None:
+            raise InputError(argument, "must be given, got None: give source and data, or scores")
+    data = Data.named("data", data, default_split)
+    if isinstance(source, str | Path):
+        check_keywords(function, options, MODEL_OPTIONS | _LOADING)
+        loading = {name: options[name] for name in _LOADING & options.keys()}
+        columns = {name: value for name, value in options.items() if name not in _LOADING}
+        return ModelArguments(model=source, data=data, options=columns, **loading)
+    if options:
+        raise InputError(next(iter(options)), "must not be given for a source that is an object")
+    return ObjectArguments(source=source, data=data)

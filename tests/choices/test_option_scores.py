@@ -246,6 +246,10 @@ def test_scores_of_another_model_are_not_taken(model, tokenizer, tmp_path):
     other.config.layer_norm_epsilon = 0.1
     score_choices(other, tokenizer, texts, options, folder=tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
+    with torch.no_grad():
+        other.transformer.h[0].mlp.c_fc.weight[3, 5] += 1
+    score_choices(other, tokenizer, texts, options, folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.parametrize(

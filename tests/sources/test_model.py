@@ -6,7 +6,7 @@ from datasets import Dataset
 from documented_heads import REFUSED, ROW, WORKS, shell
 from transformers import BertConfig, GPT2Config, MarianConfig, SegformerConfig, T5Config, TimmWrapperConfig, ViTConfig
 
-from hf_focal.sources.opening import open_source
+from hf_focal.sources.model_opening import open_model
 from hf_focal.sources.source import Data
 from hf_focal.tasks.heads import task_of_config
 
@@ -71,7 +71,7 @@ def test_groups_and_clusters_are_those_of_the_scores_whatever_the_lengths_of_the
     rows.add_column("name", names).to_parquet(tmp_path / "named.parquet")
     for column in ("group", "cluster_column"):
         data = Data("dataset", str(tmp_path / "named.parquet"))
-        source, _ = open_source(case.folder, data, None, 15, {**case.options, column: "name"})
+        source = open_model(case.folder, 15, **case.options, **{column: "name"})
         data = source.read(data)
         scores = data.collected()
         names_of_rows = [rows.features["label"].names[label] for label in rows["label"]]

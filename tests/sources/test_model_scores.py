@@ -4,7 +4,7 @@ import pytest
 import trained_models
 
 from hf_focal import InputError
-from hf_focal.sources.opening import open_source
+from hf_focal.sources.model_opening import open_model
 from hf_focal.sources.source import Data
 from hf_focal.trainer import FocalTrainer
 
@@ -16,7 +16,7 @@ def texts(tmp_path_factory):
 
 def test_two_data_sets_have_notes_of_their_own_and_change_nothing_of_the_source(texts):
     options = {**texts.options, "max_length": 6}
-    source, data = open_source(texts.folder, str(texts.test), None, 15, options)
+    source, data = open_model(texts.folder, 15, **options), Data("data", str(texts.test))
     before = {*vars(source)}
     first, second = source.read(data), source.read(Data("reference", str(texts.train)))
     assert [part.notes[0].partition("texts of ")[2].partition(" are")[0] for part in (first, second)] == [
@@ -32,8 +32,8 @@ def test_an_error_while_the_model_runs_is_no_error_of_the_user(texts, error, mon
     def broken(*_):
         raise error("a bug")
 
-    source, data = open_source(texts.folder, str(texts.test), None, 15, texts.options)
-    scores = source.read(data)
+    source = open_model(texts.folder, 15, **texts.options)
+    scores = source.read(Data("data", str(texts.test)))
     monkeypatch.setattr(FocalTrainer, "collect", broken)
     with pytest.raises(error, match="a bug") as caught:
         scores.collected()

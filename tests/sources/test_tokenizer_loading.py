@@ -14,7 +14,8 @@ from transformers import (
 )
 
 from hf_focal import InputError
-from hf_focal.sources.opening import open_source
+from hf_focal.sources.model_opening import open_model
+from hf_focal.sources.source import Data
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def several_languages(tmp_path):
 
 
 def encoded_by(folder, **options):
-    trained, data = open_source(folder, str(folder / "rows.json"), None, 15, {"batch_size": 1, **options})
-    loaded = trained.load(data)
+    trained = open_model(folder, 15, batch_size=1, **options)
+    loaded = trained.load(Data("data", str(folder / "rows.json")))
     return trained.processor, trained.encode(loaded).inputs[0]
 
 
@@ -74,9 +75,8 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
     for part in (tokenizer, RobertaForTokenClassification(RobertaConfig(vocab_size=len(cut.get_vocab()), **sizes))):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
-    options = {"batch_size": 1, "max_length": 50}
-    trained, data = open_source(tmp_path, str(tmp_path / "rows.json"), None, 15, options)
-    (encoded,) = trained.encode(trained.load(data)).inputs
+    trained = open_model(tmp_path, 15, batch_size=1, max_length=50)
+    (encoded,) = trained.encode(trained.load(Data("data", str(tmp_path / "rows.json")))).inputs
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
     assert [label for label in encoded["labels"] if label != -100] == [0, 1, 0]

@@ -122,6 +122,7 @@ def test_tags_and_translations(tmp_path):
         (["a", "b"] * 9, ["c"], {}, "label_column must hold labels that train has, got 'c' in 'label' of test_file"),
         ([0.5, 1.5] * 9, [0.5], {}, "label_column must hold ClassLabel, integers or strings, got Value"),
         (["a", "b"] * 9, ["a"], {"validation_size": 1}, "validation_size must be from 2 to 16"),
+        (["a", "b"] * 9, ["a"], {"tag_column": "t"}, "tag_column must not be given for text-.*, got 't'"),
         ([*["a"] * 9, "b"], ["a"], {}, "validation_file must be given where train_file .* only one sample"),
         (["a", "b"] * 9, [1], {}, "label_column must hold the same in all splits"),
         (
@@ -142,6 +143,12 @@ def test_tags_and_translations(tmp_path):
 def test_wrong_data_gets_one_error_that_names_it(tmp_path, train, test, options, message):
     with pytest.raises(ValueError, match=message):
         load(tmp_path, train, test, **options)
+
+
+def test_a_size_of_validation_data_that_are_given_is_refused(tmp_path):
+    files = write(tmp_path, train=rows(["a", "b"] * 9), validation=rows(["b", "a"]), test=rows(["a"]))
+    with pytest.raises(InputError, match=r"validation_size must not be given with validation data, .*, got 4"):
+        load_splits("text-classification", **files, validation_size=4)
 
 
 def test_the_same_samples_for_training_and_testing_are_refused(tmp_path):

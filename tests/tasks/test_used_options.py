@@ -6,7 +6,7 @@ import pytest
 from transformers import BertConfig
 
 from hf_focal import InputError
-from hf_focal.sources.opening import open_source
+from hf_focal.sources.model_opening import open_model
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.task import LABEL_WORDS, MULTIPLE_CHOICE, TASKS
 from hf_focal.tasks.used_options import check_options, options_of
@@ -64,6 +64,6 @@ def test_an_option_that_a_task_does_not_take(task, options, message):
 
 def test_a_model_is_not_opened_with_such_an_option(tmp_path):
     BertConfig(architectures=["BertForSequenceClassification"]).save_pretrained(tmp_path)
-    open_source(tmp_path, "data.csv", None, 15, {"label_column": "label", "audio_column": "audio", "score": "letters"})
+    open_model(tmp_path, 15, label_column="label", audio_column="audio", score="letters")
     with pytest.raises(InputError, match=r"audio_column must not be given for .*, of the task text-.*, got"):
-        open_source(tmp_path, "data.csv", None, 15, {"audio_column": "sound"})
+        open_model(tmp_path, 15, audio_column="sound")

@@ -23,8 +23,7 @@ from transformers import BertConfig, BertForQuestionAnswering, PrinterCallback, 
 
 from hf_focal import FocalTrainer, build_loss
 from hf_focal.losses import ClassBalanced
-from hf_focal.trainer import accumulators as evaluation
-from hf_focal.trainer import gamma_history
+from hf_focal.trainer import accumulators, gamma_history
 
 ROW_LOSSES = (
     "cross_entropy",
@@ -451,7 +450,7 @@ def evaluate(folder: Path, num_processes: int) -> dict:
     options = {"loss": "flsd53", "per_device_eval_batch_size": 8 // num_processes, "eval_dataset": sets}
     trainer = tiny_models.trainer_of(folder, **options)
     # Of two processes only the first has more than half of this.
-    with patch.object(evaluation, "MAX_COLLECTED_BYTES", 20 * NUM_LABELS * 8):
+    with patch.object(accumulators, "MAX_COLLECTED_BYTES", 20 * NUM_LABELS * 8):
         streamed = trainer.fit_temperature(sets["21"])
     assert trainer.fit.curves is not None
     return {

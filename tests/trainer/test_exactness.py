@@ -15,7 +15,7 @@ from processes import results_of_two_and_one
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
-from hf_focal.trainer import accumulators as evaluation
+from hf_focal.trainer import accumulators, streamed_evaluation
 
 pytestmark = pytest.mark.slow
 EXACT = 1e-12
@@ -288,9 +288,10 @@ def test_metrics_temperature_and_predictions_are_those_of_one_process(both):
 def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkeypatch):
     def sent(num_rows):
         trainer, objects, actual = trainer_of(tmp_path, BagOfWords().to(dtype), eval_dataset=rows(num_rows)), [], {}
-        monkeypatch.setattr(
-            evaluation, "gather_object", lambda value: objects.append(len(pickle.dumps(value))) or value
-        )
+        for module in (accumulators, streamed_evaluation):
+            monkeypatch.setattr(
+                module, "gather_object", lambda value: objects.append(len(pickle.dumps(value))) or value
+            )
 
         def measure(name, action):
             objects.clear()

@@ -27,7 +27,7 @@ from transformers import BertForTokenClassification, PrinterCallback, Trainer, T
 
 from hf_focal import CalibrationMetrics, FocalTrainer, build_loss, fit_temperature, fold_correction
 from hf_focal.calibration import TemperatureStream
-from hf_focal.trainer.accumulators import RefinedNLL
+from hf_focal.trainer.streamed_evaluation import RefinedNLL
 from hf_focal.trainer.training_callbacks import log_line
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in EVAL]

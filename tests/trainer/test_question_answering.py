@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_focal import CalibrationMetrics, build_loss
 from hf_focal.tasks.heads import Head
-from hf_focal.trainer.accumulators import StreamedEvaluation
+from hf_focal.trainer.streamed_evaluation import StreamedEvaluation
 
 SHARED = {"vocab_size": 30, "max_position_embeddings": 16}
 BERT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -1,6 +1,10 @@
 """The arguments of `evaluate` and `calibrate`, whatever gives the scores."""
 
+import re
+import shutil
+
 import pytest
+import trained_models
 from own_source import Own, sampled
 
 from hf_focal import AfterMeasurementError, GoalNotReachedError, InputError, calibrate, evaluate
@@ -65,3 +69,19 @@ def test_a_threshold_that_no_data_show_keeps_the_figures():
         evaluate(Own(), sampled(), coverage=0.99, threshold_data=sampled(20, 1))
     assert caught.value.result.pre["num_samples"] == 50
     assert caught.value.result.thresholds.labels[0].value is None
+
+
+def test_a_model_is_corrected_by_the_validation_split_and_measured_on_the_test_split(tmp_path):
+    texts = trained_models.build("texts", tmp_path / "model")
+    (tmp_path / "data").mkdir()
+    for split, file in (("train", texts.train), ("validation", texts.train), ("test", texts.test)):
+        shutil.copyfile(file, tmp_path / "data" / f"{split}.parquet")
+    source = (str(texts.folder), str(tmp_path / "data"))
+    measured = evaluate(*source, output=tmp_path / "measured", **texts.options)
+    corrected = calibrate(*source, test=str(tmp_path / "data"), output=tmp_path / "corrected", **texts.options)
+    assert measured.data.measured_on == "split 'test' of data 'data'"
+    assert corrected.data.measured_on == "split 'test' of test 'data'"
+    assert corrected.fit.fitted_on == "split 'validation' of data 'data'"
+    # The next steps on the page are commands, as after `evaluate_model`.
+    page = re.sub("</?span>", "", (tmp_path / "measured" / "report.html").read_text())
+    assert f"hf-focal calibrate {texts.folder} --dataset {tmp_path / 'data'}" in page

@@ -52,10 +52,10 @@ from hf_focal import (
     fit_temperature,
     fit_thresholds,
 )
+from hf_focal.calibration.folding import check_foldable
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.wording.text_summary import summary
 from hf_focal.sources.model_names import loss_of
-from hf_focal.sources.model_output import check_foldable
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {

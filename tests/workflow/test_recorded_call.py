@@ -7,7 +7,7 @@ from hf_focal.calibration.threshold_goal import ThresholdGoal
 from hf_focal.sources.source import Data
 from hf_focal.workflow.recorded_call import recorded_call
 from hf_focal.workflow.settings import CalibrationSettings, EvaluationSettings
-from hf_focal.workflow.source_arguments import AnySource, ModelArguments, TableArguments
+from hf_focal.workflow.source_arguments import ModelArguments, ObjectArguments, TableArguments, source_arguments
 
 NONE = Data("reference", None)
 
@@ -66,8 +66,19 @@ def test_tables_in_memory_and_objects_have_no_names():
         assert recorded_call(table(scores), evaluation()) is None
     settings = CalibrationSettings(test=NONE, new_prior=np.array([0.2, 0.8]))
     assert recorded_call(table("a.csv"), settings) is None
-    anything = AnySource(function="evaluate", source=None, data=None, scores="a.csv")
-    assert recorded_call(anything, evaluation()) is None
+    assert recorded_call(ObjectArguments(source=print, data=Data("data", [1])), evaluation()) is None
+
+
+def test_the_data_of_evaluate_and_calibrate_have_the_names_of_the_command():
+    goal, threshold_data = ThresholdGoal("precision", 0.9), Data("threshold_data", "t.csv", None, "validation")
+    model = source_arguments("evaluate", "m", "d.csv", None, {"max_length": 8}, "test")
+    assert recorded_call(model, evaluation(threshold_data, goal=goal)) == {
+        **{"model": "m", "dataset": "d.csv", "precision": 0.9, "threshold_dataset": "t.csv", "max_length": 8}
+    }
+    table_ = source_arguments("calibrate", None, None, "a.csv", {}, "validation")
+    settings = CalibrationSettings(test=Data("test", "t.csv"))
+    assert recorded_call(table_, settings) == {"scores": "a.csv", "test_scores": "t.csv"}
+    assert recorded_call(model, settings)["test_dataset"] == "t.csv"
 
 
 def test_a_folder_stands_for_a_list_of_files():

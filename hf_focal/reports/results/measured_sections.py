@@ -14,6 +14,7 @@ from ...calibration import Correction, Temperature
 from ...metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics
 from ...metrics.ranking import auroc
 from ...validation import Array
+from ..figures.reliability_marks import Z
 from .result_sections import (
     ClassBalance,
     ClassBins,
@@ -222,6 +223,6 @@ def mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, flo
     samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}
     intervals = {}
     for name, values in samples.items():
-        half = 1.96 * float(values.double().std(correction=0)) / math.sqrt(max(len(values), 1))
+        half = Z * float(values.double().std(correction=0)) / math.sqrt(max(len(values), 1))
         intervals[name] = (float(values.mean()) - half, float(values.mean()) + half)
     return intervals

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from ...calibration.calibration_fit import score_trade
+from ..figures.reliability_marks import Z
 from ..results.run_results import RunResult
 
 SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
@@ -77,7 +78,7 @@ def _trade(result: RunResult) -> str:
 
 def gap_beyond_noise(mean: float, share: float, size: float) -> float:
     """Return the mean probability minus the share of ones among `size` samples, or 0 if chance may explain it."""
-    error = 1.96 * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
+    error = Z * math.sqrt(max(share * (1 - share), 0) / max(size, 1))
     return 0.0 if abs(mean - share) <= error else mean - share
 
 

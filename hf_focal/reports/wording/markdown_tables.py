@@ -10,10 +10,11 @@ import numpy as np
 from ...calibration.temperature_grid import few_samples
 from ...errors import InputError
 from ...metrics.metric_table import METRICS
+from ..figures.reliability_marks import Z
 from ..results.run_results import RunResult
+from .correction_effects import increases_both
 from .model_warnings import warnings_of
 from .number_format import MISSING, format_metric, format_number, metric_interval
-from .verdicts import increases_both
 
 RESULTS_LEGEND = (
     "Before → after the correction, on the test set; [95% bootstrap interval]; "
@@ -249,6 +250,6 @@ def _has_comparable_error(results: Sequence[RunResult], side: str = "post") -> l
 
     lowest_variance = max(variance(index) for index, error in enumerate(errors) if error == lowest)
     return [
-        not error - lowest > 1.96 * math.sqrt(lowest_variance + variance(index))  # True with NaN
+        not error - lowest > Z * math.sqrt(lowest_variance + variance(index))  # True with NaN
         for index, error in enumerate(errors)
     ]

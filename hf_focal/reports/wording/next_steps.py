@@ -11,9 +11,10 @@ from ...command_lines import CommandLine, RunCommands, apply_command, option, re
 from ...tasks.task import Unit, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
 from ..results.run_results import READ_ERRORS, RunResult
+from .correction_effects import lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
 from .steps import Code, Part, Step
-from .verdicts import costs_answers, lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
+from .verdicts import costs_answers
 
 _CLASSIFIERS = ("text-classification", "image-classification", "audio-classification", "label-words")
 _PIPELINES = ("text-classification", "image-classification", "token-classification")

@@ -109,10 +109,10 @@ def drift_lines(drift: DriftSection | None) -> list[str]:
     if drift is None:
         return []
     changed = drift.p_value < 0.05
-    verdict = "the calibration has changed: fit the correction again" if changed else "no significant change"
+    conclusion = "the calibration has changed: fit the correction again" if changed else "no significant change"
     return [
         f"Smooth ECE {100 * drift.before:.2f}% in {drift.reference}, {100 * drift.now:.2f}% now (p = "
-        f"{drift.p_value:.3f}, permutation test): {verdict}."
+        f"{drift.p_value:.3f}, permutation test): {conclusion}."
     ]
 
 

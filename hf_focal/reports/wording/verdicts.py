@@ -4,14 +4,22 @@ Verdicts follow from intervals, and from what was done already. All consoles, ta
 here; what is wrong with the model itself is in `model_warnings`.
 """
 
-from math import isnan, nan, sqrt
+from math import isnan, nan
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
-from ...calibration.correction_methods import CORRECTION_METHODS
 from ...metrics.metric_table import METRICS
 from ...tasks.task import LABEL_WORDS, TASKS, unit_of
 from ..results.run_results import RunResult
-from .headlines import SMALL_ECE, gap_beyond_noise, headline_of, is_miscalibrated
+from .correction_effects import (
+    increases_both,
+    intervals_overlap,
+    is_better_calibrated,
+    is_unchanged,
+    lost_recall,
+    not_lowered,
+    temperature_is_worse,
+)
+from .headlines import gap_beyond_noise, headline_of, is_miscalibrated
 from .model_warnings import (
     has_wrong_mean,
     is_error_changed,
@@ -22,14 +30,9 @@ from .model_warnings import (
 )
 from .number_format import format_metric, metric_interval, sentence
 
-_LOWERED = ("ece", "nll")  # the metrics that a correction should lower
 # Verdicts mention what a correction costs if it raises the error, or lowers F1, by this much.
 _COST = 0.005
-# And they name the classes that lose this much of their recall, or more than this share of it.
-_LOST_RECALL, _LOST_SHARE = 0.1, 0.5
 _MOST_LOSSES = 3  # classes that lose recall and are named
-# Without an interval, as for tokens and pixels, an ECE must fall by this share to be called lower.
-_CLEAR_FALL = 0.1
 
 
 def verdict(result: RunResult) -> list[str]:
@@ -149,76 +152,12 @@ def _lost_f1(result: RunResult) -> str:
     return f"At a threshold of 0.5, the micro F1 falls from {100 * before:.1f}% to {100 * after:.1f}%"
 
 
-def lost_recall(result: RunResult) -> list[tuple[str, float, float]]:
-    """Return the name and the recall before and after of the classes that lose much of it, the largest loss first.
-
-    The 99% interval of the loss, for which the samples before and after count as independent, is above 0 [Agresti and
-    Caffo 2000].
-    """
-    changes = result.subsets.class_changes
-    if changes is None:
-        return []
-    losses = []
-    columns = changes.name, changes.num_samples, changes.right_before, changes.right_after
-    for name, size, old, new in zip(*columns, strict=True):
-        if size and (old - new >= _LOST_RECALL * size or old - new > _LOST_SHARE * old):
-            first, second = (old + 1) / (size + 2), (new + 1) / (size + 2)
-            error = sqrt((first * (1 - first) + second * (1 - second)) / (size + 2))
-            if first - second > 2.576 * error:
-                losses.append((name, old / size, new / size))
-    return sorted(losses, key=lambda loss: loss[2] - loss[1])
-
-
 def costs_answers(result: RunResult) -> bool:
     """Return whether a correction costs right answers, or predictions of a class, that a temperature would keep."""
     if result.method in (None, "temperature") or result.prior:
         return False
     by_correction = is_no_better_by_correction(result) or bool(never_predicted_by_correction(result))
     return by_correction or (result.has_own_test_data and bool(_cost_in_answers(result)))
-
-
-def temperature_is_worse(result: RunResult) -> bool:
-    """Return whether cross-fitting shows that a temperature alone would raise the ECE or the NLL."""
-    fit = result.fit.cross_fit
-    temperature = (fit.scores or {}).get("temperature") if fit else None
-    if fit is None or not temperature or not fit.before:
-        return False
-    return _is_clearly_higher(temperature["ece"], fit.before["ece"]) or temperature["nll"] > fit.before["nll"]
-
-
-def raises_ece(result: RunResult) -> bool:
-    """Return whether a correction raises the ECE: on test data beyond its intervals, or cross-fitted.
-
-    A cross-fitted ECE counts unless test data show that the ECE falls.
-    """
-    if result.method is None or result.prior:
-        return False
-    fit, falls = result.fit.cross_fit, False
-    if result.has_own_test_data:
-        falls = "ECE" not in not_lowered(result)
-        before, after = result.pre_intervals.get("ece"), result.post_intervals.get("ece")
-        if before and after and after[0] > before[1]:
-            return True
-    return (
-        not falls and fit is not None and bool(fit.before) and _is_clearly_higher(fit.after["ece"], fit.before["ece"])
-    )
-
-
-def _is_clearly_higher(ece: float, before: float) -> bool:
-    """Return whether an ECE without an interval is higher by a tenth, and is one that matters."""
-    return ece > max((1 + _CLEAR_FALL) * before, SMALL_ECE)
-
-
-def lower_ece_methods(result: RunResult) -> list[str]:
-    """Return the methods that cross-fitting shows to lower both the ECE and the NLL, the lowest ECE first."""
-    fit = result.fit.cross_fit
-    scores = (fit.scores or {}) if fit else {}
-    lower = {
-        name: score["ece"]
-        for name, score in scores.items()
-        if fit and name in CORRECTION_METHODS and all(score[key] < fit.before[key] for key in _LOWERED)
-    }
-    return sorted(lower, key=lambda name: lower[name])
 
 
 def uncorrected_verdict(result: RunResult) -> str:
@@ -264,7 +203,7 @@ def _sides(result: RunResult, key: str) -> list[str]:
 
 
 def _note_on_noise(result: RunResult, unit: str) -> str:
-    if not _intervals_overlap(result):
+    if not intervals_overlap(result):
         return ""
     count = _count(result) or "these"
     return f" The two intervals of the ECE overlap, so {count} test {unit} may be too few to show a difference."
@@ -277,42 +216,6 @@ def _note_on_accuracy(result: RunResult) -> str:
     answer = "the most frequent answer" if result.data.chance_error is None else "guessing"
     after = "after the correction, " if is_error_changed(result) else ""
     return f" However, {after}the model is not shown to be right more often than {answer}{doubt}."
-
-
-def is_unchanged(result: RunResult) -> bool:
-    """Return whether ECE and NLL are the same before and after the correction, as they are printed."""
-    return bool(result.post) and all(
-        format_metric(key, result.pre) == format_metric(key, result.post) for key in _LOWERED
-    )
-
-
-def increases_both(result: RunResult) -> bool:
-    """Return whether the correction increases both ECE and NLL, as they are printed."""
-    increased = all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED)
-    return increased and not is_unchanged(result)
-
-
-def is_better_calibrated(result: RunResult) -> bool:
-    """Return whether the correction lowers both ECE and NLL, beyond noise, of a model that is worth its error.
-
-    The intervals of the ECE must be apart; without intervals, the ECE must fall by a tenth.
-    """
-    if not_lowered(result) or is_unchanged(result) or is_no_better_than_guessing(result):
-        return False
-    if result.pre_intervals.get("ece") and result.post_intervals.get("ece"):
-        return not _intervals_overlap(result)
-    return result.post["ece"] < (1 - _CLEAR_FALL) * result.pre["ece"]  # both are known if the ECE is lowered
-
-
-def not_lowered(result: RunResult) -> list[str]:
-    """Return the names of the metrics that the correction should lower and does not."""
-    # A comparison with NaN is False.
-    return [METRICS[key].name for key in _LOWERED if not result.post.get(key, nan) < result.pre.get(key, nan)]
-
-
-def _intervals_overlap(result: RunResult) -> bool:
-    known = [side["ece"] for side in (result.pre_intervals, result.post_intervals) if side.get("ece")]
-    return len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known)
 
 
 def samples_of(result: RunResult) -> str:

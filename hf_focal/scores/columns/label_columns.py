@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from ..name_vocabulary import (
     suggested_label,
 )
 from ..reading.score_rows import ScoreRows
+from ..values.class_names import number_of_label
 from .column_advice import label_candidates
 from .score_columns import holds_lists
 
@@ -44,26 +46,38 @@ def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str |
 
 
 def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
-    """Return the first of the columns, if the others hold the same labels, perhaps by other names."""
+    """Return the first of the columns, if the others hold the same labels: equal ones, or names for numbers."""
     if len(columns) < 2 or not len(rows.table):
         return next(iter(columns), None)
-    values = [rows.column("label_column", column) for column in columns]
-    if any(map(is_lists, values)):
-        different = True
-    else:
-        pairs = [distinct(value.cast(pa.string()) if is_text_type(value.type) else value) for value in values]
-        first, numbers = pairs[0]
-        different = any(
-            not (len(distinct_values) == len(first) == len(np.unique(np.stack([numbers, other_numbers]), axis=1).T))
-            for distinct_values, other_numbers in pairs[1:]
-        )
-    if different:
+    first, *others = (rows.column("label_column", column) for column in columns)
+    if not all(_are_same(first, other) for other in others):
         raise InputError(
             "label_column",
             f"must name the column of labels, since {shown(columns)} in {rows.data_name} differ: give "
             f"{column_option('label_column', columns[0])}, if these are the true labels",
         )
     return columns[0]
+
+
+def _are_same(labels: pa.Array, others: pa.Array) -> bool:
+    """Return whether two columns hold equal labels, or one the names of the other's numbers."""
+    if is_lists(labels) or is_lists(others):
+        return False
+    (values, numbers), (other_values, other_numbers) = (
+        distinct(column.cast(pa.string()) if is_text_type(column.type) else column) for column in (labels, others)
+    )
+    pairs = np.unique(np.stack([numbers, other_numbers]), axis=1).T
+    if not len(values) == len(other_values) == len(pairs):
+        return False
+    return all(_agree(values[number], other_values[other]) for number, other in pairs)
+
+
+def _agree(label: Any, other: Any) -> bool:
+    """Return whether two labels are equal, or one may be the name of the number that the other is."""
+    numbers = number_of_label(label), number_of_label(other)
+    if None not in numbers:
+        return numbers[0] == numbers[1]
+    return label == other or isinstance(label, str) != isinstance(other, str)
 
 
 def refuse_unknown_label(rows: ScoreRows, label_column: str | None) -> None:

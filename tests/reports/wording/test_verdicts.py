@@ -13,12 +13,13 @@ from hf_focal.command_lines import RunCommands
 from hf_focal.hub import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
 from hf_focal.reports.results.result_sections import CrossFit, LabelThreshold, ThresholdSection
+from hf_focal.reports.wording.correction_effects import is_better_calibrated, lost_recall
 from hf_focal.reports.wording.headlines import headline_of
 from hf_focal.reports.wording.markdown_tables import Best, parts, results_columns
 from hf_focal.reports.wording.model_warnings import is_no_better_than_guessing, warnings_of
 from hf_focal.reports.wording.next_steps import next_steps
 from hf_focal.reports.wording.text_summary import summary
-from hf_focal.reports.wording.verdicts import correction_verdict, is_better_calibrated, lost_recall, verdict
+from hf_focal.reports.wording.verdicts import correction_verdict, verdict
 from hf_focal.scores.name_vocabulary import CORRECT
 
 FITTED = Temperature(1.5, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=500, num_bins=15)

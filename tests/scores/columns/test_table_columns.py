@@ -203,6 +203,24 @@ def test_names_of_confidences_and_predictions_are_normalized_too():
     assert cluster_column_of(["QuestionID", "Text", "TEXT"], None) == "QuestionID"
 
 
+@pytest.mark.parametrize(
+    ("labels", "others"),
+    [([0, 1, 1], [0.0, 1.0, 1.0]), ([0, 1, 1], ["0", "1", "1"]), ([0, 1, 1], ["no", "yes", "yes"])],
+)
+def test_two_columns_of_labels_may_hold_the_same(labels, others):
+    read = read_scores({"probability": [0.1, 0.8, 0.6], "label": labels, "target": others})
+    assert read.labels.ravel().tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "others"),
+    [([0, 1, 1], [1, 0, 0]), ([0, 1, 1], ["1", "0", "0"]), ([0, 1, 2], [1, 2, 0]), (["a", "b", "b"], ["b", "a", "a"])],
+)
+def test_two_columns_of_labels_that_swap_them_are_not_the_same(labels, others):
+    with pytest.raises(InputError, match=r"label_column must name the column of labels, since .* differ"):
+        read_scores({"logits": [[0.9, 0.2, 0.4]] * 3, "label": labels, "target": others})
+
+
 def test_the_minus_of_a_class_stays():
     read = read_scores({"logit_-1": [1.0, 0.0], "logit_1": [0.0, 2.0], "label": [-1, 1]})
     assert read.classes == ("-1", "1") and read.labels.tolist() == [0, 1]

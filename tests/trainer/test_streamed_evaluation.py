@@ -5,13 +5,13 @@ import torch
 
 from hf_focal import build_loss
 from hf_focal.tasks.heads import Head
-from hf_focal.trainer import accumulators
-from hf_focal.trainer.accumulators import StreamedEvaluation, kept_samples
+from hf_focal.trainer import streamed_evaluation
+from hf_focal.trainer.streamed_evaluation import StreamedEvaluation, kept_samples
 
 
 @pytest.mark.parametrize(("most", "keeps_all"), [(1000, True), (100, False)])
 def test_a_histogram_replaces_many_tokens(monkeypatch, most, keeps_all):
-    monkeypatch.setattr(accumulators, "MAX_KEPT_TOKENS", most)
+    monkeypatch.setattr(streamed_evaluation, "MAX_KEPT_TOKENS", most)
     torch.manual_seed(0)
     head = Head.NEXT_TOKENS
     actual = []
