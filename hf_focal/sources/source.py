@@ -248,6 +248,7 @@ class Source(BaseSource):
         if not isinstance(scores, Scores):
             expected = "must return hf_focal.Scores(logits, labels, link, classes) from scores(data)"
             raise InputError("source", f"{expected}, got a {type(scores).__name__}")
+        _check_logits(scores)
         if scores.link != self.link:
             raise InputError("source", f"must give scores with its link, {self.link!r}, got {scores.link!r}")
         names = tuple(self.classes)
@@ -261,6 +262,16 @@ class Source(BaseSource):
             name = str(data.value) if isinstance(data.value, str | Path) else data.argument
             scores = replace(scores, data_name=name)
         return replace(scores, classes=names or scores.classes)
+
+
+def _check_logits(scores: Scores) -> None:
+    """Raise `InputError` unless a source of the user gives an array (N, K) of the logits of at least one sample."""
+    if scores.confidences is not None:
+        return
+    shape = getattr(scores.logits, "shape", None)
+    if shape is None or len(shape) != 2 or not shape[0]:
+        found = f"a {type(scores.logits).__name__}" if shape is None else f"the shape {tuple(shape)}"
+        raise InputError("source", f"must give an array of logits (N, K) of one or more samples, got {found}")
 
 
 def _save_whole(folder: Path, parts: Sequence[Any]) -> None:

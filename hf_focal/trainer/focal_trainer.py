@@ -451,6 +451,8 @@ class FocalTrainer(Trainer):
         if streamed is None:
             return output
         metrics = self._evaluation_metrics(streamed, metric_key_prefix, current.labels_required)
+        if not streamed.num_samples and f"{metric_key_prefix}_loss" in output.metrics:
+            metrics[f"{metric_key_prefix}_loss"] = math.nan  # Trainer's is 0, also where a prediction needs no labels
         self.confusion = streamed.confusion
         if current.updates_gamma:
             self._gamma_updates.update(*streamed.before.samples())

@@ -90,6 +90,20 @@ def test_groups_drift_and_thresholds_on_other_data():
             SimpleNamespace(link="sigmoid", classes=CLASSES, scores=lambda data: Scores(*data)),
             "scores with its link, 'sigmoid', got 'softmax'",
         ),
+        *(
+            (SimpleNamespace(link="softmax", classes=CLASSES, scores=lambda data, part=part: part(*data)), message)
+            for part, message in [
+                (
+                    lambda logits, labels: Scores(logits.tolist(), labels),
+                    r"an array of logits \(N, K\) .*, got a list",
+                ),
+                (
+                    lambda logits, labels: Scores(logits[:, 0], labels),
+                    r"of one or more samples, got the shape \(50,\)",
+                ),
+                (lambda logits, labels: Scores(logits[:0], labels[:0]), r"samples, got the shape \(0, 3\)"),
+            ]
+        ),
     ],
 )
 def test_one_line_for_what_is_wrong(source, message):

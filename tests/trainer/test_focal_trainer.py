@@ -297,6 +297,13 @@ def test_an_evaluation_without_labels_is_never_the_best(tmp_path, caplog):
     assert "no labels other than -100" in caplog.text
 
 
+def test_a_prediction_without_known_labels_has_no_loss_of_0(tmp_path):
+    ignored = [{**row, "labels": -100} for row in EVAL]
+    assert math.isnan(trainer_of(tmp_path).predict(ignored).metrics["test_loss"])
+    unlabeled = [{"input_ids": row["input_ids"]} for row in EVAL]
+    assert "test_loss" not in trainer_of(tmp_path).predict(unlabeled).metrics
+
+
 # The temperature
 
 

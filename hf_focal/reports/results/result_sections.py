@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...calibration import Correction
+from ...calibration.correction_methods import METHODS, PER_LABEL
 from ...metrics import ReliabilityBins
 from ...utils.json_values import Count, FiniteNumber, Number, Share, from_json
 
@@ -77,6 +78,9 @@ class CrossFit:
             raise ValueError("calibration must have nll, brier, and ece before and after, and numbers of samples")
         if self.before and [len(self.decomposition.get(name, ())) for name in ("nll", "brier")] != [2, 2]:
             raise ValueError(f"calibration must have a decomposition in pairs, got {self.decomposition}")
+        methods = [self.chosen, *(self.scores or {})]
+        if unknown := [name for name in methods if name and name.partition(PER_LABEL)[0] not in METHODS]:
+            raise ValueError(f"calibration must have methods of {', '.join(METHODS)}, got {unknown[0]!r}")
         if self.correction is not None:
             Correction.from_dict(self.correction)
 
@@ -338,6 +342,8 @@ class SubsetSection:
             )
         if any(math.isnan(edge) for update in updates for edge in update["edges"]):
             raise ValueError("gamma_history must have edges, got NaN")
+        if self.labels and self.classes and not {*self.classes.name} <= {*self.labels.name}:
+            raise ValueError("classes must have the names of labels")
 
     @property
     def label_names(self) -> list[str]:

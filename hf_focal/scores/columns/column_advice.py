@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from os.path import commonprefix
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...utils.column_names import column_option
@@ -31,7 +32,7 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
                     f"{column_option('label_column', name)}, whose values name the columns of scores",
                 )
     patterns = patterns_of_labels(rows, label)
-    floats = [name for name in numeric if name != label and pa.types.is_floating(rows.table.schema.field(name).type)]
+    floats = [name for name in numeric if name != label and _may_be_scores(rows, name)]
     shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
     command = column_option("score_column", shortest)
     if needs_labels:
@@ -42,6 +43,13 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
         f"must name the scores among the columns {shown_columns(names)}, unless these are named like logits, "
         f"prob, score, logprob, or confidence, prob_cat or cat_prob for each class, or as the labels: give {command}",
     )
+
+
+def _may_be_scores(rows: ScoreRows, name: str) -> bool:
+    """Return whether a column of numbers may hold scores: floats, and not only 0 and 1, as a column of hits."""
+    if not pa.types.is_floating(rows.table.schema.field(name).type):
+        return False
+    return not {*pc.unique(rows.table.column(name)).to_pylist()} <= {0.0, 1.0}
 
 
 def label_candidates(rows: ScoreRows) -> list[str]:

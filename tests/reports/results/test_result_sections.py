@@ -11,7 +11,16 @@ from hf_focal import fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.results import run_results
-from hf_focal.reports.results.result_sections import ClassBalance, DriftSection, PriorSection, ThresholdSection
+from hf_focal.reports.results.result_sections import (
+    ClassBalance,
+    ClassBins,
+    DriftSection,
+    FilledBins,
+    Labels,
+    PriorSection,
+    SubsetSection,
+    ThresholdSection,
+)
 from hf_focal.utils.json_values import Count, FiniteNumber, Share, from_json, key_of
 
 FILES = sorted((Path(__file__).parent / "results_of_0_3").glob("*.json"))
@@ -89,6 +98,8 @@ def test_a_wrong_value_is_named_with_its_place(kind, value, message):
         ("details", {"confusion": {"names": ["a", "b"], "counts": [[1, 2]]}}, "a row and a column for each of its 2"),
         ("details", {"groups": {"name": ["a"]}}, "details.groups must have num_samples"),
         ("details", {"drift": {"reference": "a", "before": 0.1, "now": 0.1}}, "drift must have p_value"),
+        ("details", {"calibration": {"method": "x", "chosen": "cubes"}}, "methods of none, temperature, .*'cubes'"),
+        ("details", {"calibration": {"method": "x", "scores": {"cubes": {}}}}, "methods of none, .*'cubes'"),
     ],
 )
 def test_a_broken_section_is_one_error(part, value, message, tmp_path):
@@ -96,6 +107,13 @@ def test_a_broken_section_is_one_error(part, value, message, tmp_path):
     (tmp_path / "metrics.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=message):
         RunResult.load(tmp_path / "metrics.json")
+
+
+def test_classes_of_labels_must_be_among_them():
+    labels = Labels(["a", "b"], *([[0.5, 0.5]] * 5))
+    classes = ClassBins(["a", "c"], [1, 1], [[0, 1]], [0, 0], FilledBins([0], [0], [1], [0.5], [1]))
+    with pytest.raises(ValueError, match="classes must have the names of labels"):
+        SubsetSection(labels=labels, classes=classes)
 
 
 def test_no_two_entries_of_the_details_have_one_name():

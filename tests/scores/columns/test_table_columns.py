@@ -141,6 +141,14 @@ def test_the_error_for_unknown_columns_shows_the_command(frame):
         read_scores({"text": ["x"]})
 
 
+def test_the_error_for_unknown_columns_suggests_no_hits_as_scores():
+    table = {"acc": [0.0, 1.0] * 20, "target": ["1", "0"] * 20}  # of a log of answers
+    with pytest.raises(InputError, match="give --score_column NAME,NAME --label_column target"):
+        read_scores(table)
+    with pytest.raises(InputError, match="give --score_column belief --label_column target"):
+        read_scores(table | {"belief": [0.25, 0.5] * 20})
+
+
 def test_the_errors_for_many_columns_list_only_some():
     table = {f"class {i}": [0.1, 0.2] for i in range(1000)} | {"label": ["class 1", "class 2"]}
     for arguments in ({"score_column": "x"}, {"score_column": "x,y"}, {"label_column": "x"}):
