@@ -15,19 +15,21 @@ class Method(NamedTuple):
 
     Attributes:
         links: those that have it.
-        title: what sentences call it.
+        title: what sentences call it, in the singular.
         fit: function of logits, labels, and `ignore_index`, and of the options that `fit_correction` has for it, that
             returns a `Correction` or a `Temperature`.
+        needs_bias: whether only a model whose last layer has a bias can take it.
     """
 
     links: tuple[str, ...]
     title: str
     fit: Callable[..., Correction | Temperature]
+    needs_bias: bool = False
 
 
 CORRECTION_METHODS = {
     "temperature": Method(("softmax", "sigmoid"), "temperature scaling", fit_temperature),
-    "bias": Method(("softmax",), "bias correction", fit_bias_correction),
+    "bias": Method(("softmax",), "bias correction", fit_bias_correction, needs_bias=True),
     "platt": Method(("sigmoid",), "Platt scaling", fit_platt_scaling),
     "vector": Method(("softmax",), "vector scaling", fit_vector_scaling),
     "matrix": Method(("softmax",), "matrix scaling", fit_matrix_scaling),

@@ -230,8 +230,12 @@ def _checked_samples(
         labeled = labels != ignore_index
         keys = None if clusters is None else cluster_keys(clusters, len(labels))[labeled.cpu().numpy()]
         logits, labels = logits[labeled], labels[labeled]
-    if method == "bias" and not bias:
-        raise InputError("method", "must be temperature, vector, or matrix for a head without a bias, got 'bias'")
+    if not bias and method in CORRECTION_METHODS and CORRECTION_METHODS[method].needs_bias:
+        *names, last = (
+            name for name, known in CORRECTION_METHODS.items() if link in known.links and not known.needs_bias
+        )
+        allowed = f"{', '.join(names)}, or {last}"
+        raise InputError("method", f"must be {allowed} for a head without a bias, got {method!r}")
     if method != "none" and not (isinstance(num_folds, int) and 2 <= num_folds <= len(labels)):
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds!r}")
     if keys is not None and num_folds > (most := len(np.unique(keys))):
@@ -333,7 +337,7 @@ def _softmax_candidates(method: str, num_classes: int, bias: bool, infinite: boo
         return _method_and_temperature(method)
     if infinite:  # masked classes
         return ("none", "temperature")
-    left_out = {"bias"} if not bias else set()
+    left_out = {name for name, method in CORRECTION_METHODS.items() if method.needs_bias and not bias}
     left_out |= {"matrix"} if not 2 < num_classes <= _MOST_CLASSES else set()
     return tuple(name for name in _SOFTMAX_CANDIDATES if name not in left_out)
 

@@ -234,11 +234,12 @@ class ModelSource(BaseSource):
     def check_fit(self, method: str | None, per_label: bool, goal: ThresholdGoal | None, new_prior: Any) -> None:
         has_sigmoid, method = self.link == "sigmoid", method or "temperature"
         if has_sigmoid and method not in METHODS_OF_LINK["sigmoid"]:
-            kind = "a model with a sigmoid for each label"
-            raise InputError("method", f"must be 'none', 'temperature', 'platt', or 'auto' for {kind}, got {method!r}")
-        if not has_sigmoid and method == "platt":
+            *names, last = map(repr, METHODS_OF_LINK["sigmoid"])
+            allowed = f"{', '.join(names)}, or {last} for a model with a sigmoid for each label"
+            raise InputError("method", f"must be {allowed}, got {method!r}")
+        if not has_sigmoid and method not in METHODS_OF_LINK["softmax"]:
             problem = self.config.problem_type
-            raise InputError("method", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
+            raise InputError("method", f"{method!r} needs problem_type {MULTI_LABEL!r}, got {problem!r}")
         if method != "temperature" and not self.task.has_classes:
             kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
             raise InputError("method", f"must be 'temperature' for {kind}, got {method!r}")

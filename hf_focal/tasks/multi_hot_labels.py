@@ -11,6 +11,7 @@ from .input_options import InputOptions
 from .label_columns import LabelColumns, LabelShape
 from .label_lists import are_multi_hot
 from .label_numbers import ModelLabels, list_numbers
+from .task import TASKS, LabelKind
 
 
 def multi_hot_labels(labels: ModelLabels, columns: LabelColumns, options: InputOptions) -> list[list[float]]:
@@ -69,7 +70,8 @@ def _check_columns(labels: ModelLabels, columns: LabelColumns, options: InputOpt
             f"csv, write the model's labels with | between them, as '{'|'.join([*labels.id2label.values()][:2])}'",
         )
     names = split.rows.column_names
-    inputs = {options.text_column, options.text_pair_column, options.image_column, options.audio_column}
+    tasks = [task for task in TASKS.values() if task.labels is LabelKind.CLASSES]
+    inputs = {options.column(column.argument) for task in tasks for column in task.inputs}
     others = [name for name in names if name not in inputs]
     hint = f": give {column_option('label_column', others[0])}" if len(others) == 1 else ""
     raise InputError(

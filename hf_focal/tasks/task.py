@@ -275,3 +275,9 @@ def unit_of(task: str | None, default: str = "samples") -> str:
     """Return what has one prediction in the results of a task, or `default` if the task is unknown."""
     known = _TASKS_OF_RESULTS.get(task or "")
     return default if known is None else known.unit.value
+
+
+def classifies_samples(task: str | None) -> bool:
+    """Return whether the results of a task are of samples that each have a class or a set of labels."""
+    known = _TASKS_OF_RESULTS.get(task or "")
+    return known is not None and known.labels is LabelKind.CLASSES

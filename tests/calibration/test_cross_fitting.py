@@ -1,6 +1,9 @@
 """Choosing a correction by cross-fitting."""
 
+import inspect
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +11,15 @@ import torch
 from scipy.special import chdtrc
 
 from benchmarks.common.memory import peak_bytes
-from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fit_temperature
+from hf_focal import (
+    CalibrationMetrics,
+    Correction,
+    FocalTrainer,
+    InputError,
+    calibrate_model,
+    fit_correction,
+    fit_temperature,
+)
 from hf_focal.calibration.clusters import cluster_keys, random_folds
 from hf_focal.calibration.correction_methods import METHODS, METHODS_OF_LINK
 
@@ -221,9 +232,7 @@ def test_masked_classes_get_a_temperature():
 
 def test_errors_name_the_argument_and_the_value():
     logits, labels = distorted(20)
-    with pytest.raises(
-        ValueError, match="method must be one of none, temperature, bias, platt, vector, matrix, auto, got 'dirichlet'"
-    ):
+    with pytest.raises(ValueError, match=f"method must be one of {', '.join(METHODS)}, auto, got 'dirichlet'"):
         fit_correction(logits, labels, "dirichlet")
     with pytest.raises(ValueError, match="num_folds must be from 2 to the number of samples, 20, got 1"):
         fit_correction(logits, labels, num_folds=1)
@@ -303,3 +312,15 @@ def test_a_model_worse_than_chance_is_never_left_worse_than_an_uninformative_one
         with pytest.warns(UserWarning, match="say less about the labels than a probability of 1/2"):
             of_sigmoid = fit_temperature(z, y, link="sigmoid", per_label=per_label)
         assert of_sigmoid.nll_after == pytest.approx(math.log(2), abs=1e-4) and of_sigmoid.at_grid_end
+
+
+@pytest.mark.parametrize("function", [fit_correction, FocalTrainer.fit_correction, calibrate_model])
+def test_the_docstrings_name_every_method(function):
+    assert {*METHODS, "auto"} <= {*re.findall(r'"(\w+)"', inspect.getdoc(function))}
+
+
+@pytest.mark.parametrize("recipe", ["text_classification", "image_classification"])
+def test_the_help_of_the_recipes_names_every_method(recipe):
+    text = (Path(__file__).parents[2] / "recipes" / f"{recipe}.py").read_text(encoding="utf-8")
+    listed = re.search(r"method: .*?\"help\": \"([^\[]*)", text, flags=re.DOTALL)[1]
+    assert {*re.findall(r"\w+", listed)} == {*METHODS, "auto"}

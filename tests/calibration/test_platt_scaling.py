@@ -19,6 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 
 from hf_focal import CalibrationMetrics, Correction, InputError, fit_correction, fold_correction
 from hf_focal.calibration import platt_scaling
+from hf_focal.calibration.correction_methods import METHODS_OF_LINK
 from hf_focal.calibration.platt_scaling import fit_platt_scaling
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -208,8 +209,8 @@ def test_the_error_of_a_fold_says_that_it_is_one():
 
 
 def test_a_softmax_has_no_platt_scaling():
-    message = "method must be 'none', 'temperature', 'bias', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'"
-    with pytest.raises(ValueError, match=message):
+    *names, last = map(repr, METHODS_OF_LINK["softmax"])
+    with pytest.raises(ValueError, match=f"method must be {', '.join(names)}, or {last} with a softmax, got 'platt'"):
         fit_correction(*samples(), "platt")
     model = BertForSequenceClassification(BertConfig(vocab_size=30, **SIZES, num_labels=2))
     with pytest.raises(ValueError, match=f"model must have problem_type '{MULTI_LABEL}' for Platt scaling, got None"):

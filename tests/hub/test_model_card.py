@@ -308,6 +308,9 @@ def test_every_citation_is_that_of_a_loss_or_of_the_temperature():
     text = (Path(hf_focal.__file__).parent / "hub" / "citations.bib").read_text(encoding="utf-8")
     known, cited = (re.findall(r"@\w+{(\w+),", bibtex) for bibtex in (text, citations(sorted(sources))))
     assert sorted(cited) == sorted(known)
+    without = {source for source in sources if not citations([source])}
+    # Kapoor 2023 is a blog post.
+    assert without == {"the baseline", "Kapoor 2023"}, "a paper has no entry in citations.bib"
 
 
 def test_other_tasks_have_a_card_too():

@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from hf_focal.cli.package_commands import listed_losses
 from hf_focal.losses import LOSSES
@@ -40,3 +41,11 @@ def test_each_loss_has_a_docstring_that_names_its_source():
         documented = inspect.getdoc(loss)
         assert documented and not documented.startswith(f"{loss.__name__}("), name
         assert all(year in " ".join(documented.split()) for year in years[:1]), (name, years)
+
+
+def test_the_guide_has_each_loss_in_its_table():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "losses.md").read_text(encoding="utf-8")
+    table = guide.partition("## All losses")[2].partition("\n\np is")[0]
+    first_cells = "".join(re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE))
+    ours = {name for name, loss in LOSSES.items() if loss.__module__.startswith("hf_focal.losses.")}
+    assert {*re.findall(r"`(\w+)", first_cells)} - {"loss"} == ours

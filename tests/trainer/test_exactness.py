@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from exactness_cases import CASES, batch_of, by_hand, results, steps_of, training_set
+from exactness_cases import CASES, ROW_LOSSES, batch_of, by_hand, results, steps_of, training_set
 from processes import results_of_two_and_one
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
+from hf_focal.losses import LOSSES, LossConfig
 from hf_focal.trainer import accumulators, streamed_evaluation
 
 pytestmark = pytest.mark.slow
@@ -86,6 +87,12 @@ def test_a_process_with_repeats_only_or_without_labels(both):
 def test_the_split_of_a_step_changes_nothing(group, outcome_of):
     for case in CASES[group]:
         assert_equal(outcome_of(case), by_hand(case), case)
+
+
+def test_every_loss_of_single_samples_is_split():
+    product = {name for name, loss in LOSSES.items() if loss.__module__.startswith("hf_focal.losses.")}
+    # MMCE, of pairs of samples, has cases of its own.
+    assert {LossConfig.parse(config).name for config in ROW_LOSSES} == product - {"mmce"}
 
 
 def test_losses_that_change_do_change(outcome_of):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
-from ...tasks.task import Unit, unit_of
+from ...tasks.task import Unit, classifies_samples, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
 from ..results.run_results import READ_ERRORS, RunResult
 from .correction_effects import lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
@@ -16,7 +16,6 @@ from .model_warnings import is_no_better_by_correction, is_no_better_than_guessi
 from .steps import Code, Part, Step
 from .verdicts import costs_answers
 
-_CLASSIFIERS = ("text-classification", "image-classification", "audio-classification", "label-words")
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 _COST_OPTION = Code(option("cost", (1, 5)))
 _COST_HINT = " in its place, if a miss costs five times as much as a false alarm"
@@ -209,7 +208,7 @@ def _percent_within_reach(result: RunResult) -> int:
 
 def _steps_to_threshold(result: RunResult, commands: RunCommands, shows_command: bool) -> list[Step]:
     """Return how to choose a threshold of a classifier. `shows_command` is whether an earlier step has its command."""
-    is_classifier = result.data.task in _CLASSIFIERS or (result.data.task == "scores" and "brier" in result.pre)
+    is_classifier = classifies_samples(result.data.task) or (result.data.task == "scores" and "brier" in result.pre)
     if not is_classifier or result.thresholds is not None:
         return []
     # A precision would not hold after a prior shift.

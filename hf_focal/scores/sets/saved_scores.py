@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ...utils.arrow_values import numpy_values
 from ...utils.atomic_write import whole_file
+from ...validation import as_tensor
 from ..new_files import file_errors
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _column_names(scores: "Scores") -> tuple[str, ...]:
 
 
 def _labels(scores: "Scores") -> dict[str, Any]:
-    labels, names = scores.known_labels, _column_names(scores)
+    labels, names = as_tensor("labels", scores.known_labels).numpy(), _column_names(scores)
     if scores.link == "softmax":
         if names:
             labels = np.array([*names, None], dtype=object)[np.maximum(labels, -1)]

@@ -15,6 +15,14 @@ SETS = (np.random.default_rng(1).random((300, 2)) < 0.5).astype(float)
 SETS[0, 0] = np.nan
 
 
+def test_names_in_the_place_of_numbers_are_refused(tmp_path):
+    names = np.array(["no", "yes"])[SETS[:, 1].astype(int)]
+    for labels in (names, names.tolist()):
+        scores = Scores(LOGITS, labels, classes=("no", "yes"))
+        with pytest.raises(InputError, match="labels must be a tensor or an array of numbers, got"):
+            write_scores(tmp_path / "s.parquet", scores)
+
+
 @pytest.mark.parametrize(
     "scores",
     [
