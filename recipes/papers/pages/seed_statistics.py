@@ -74,13 +74,22 @@ class Claim:
         }
 
 
-# FLSD-53, which Mukhoti et al. recommend, represents the focal losses.
+# FLSD-53, which Mukhoti et al. recommend, represents the focal losses. (e) to (g) are no claims of the papers.
 CLAIMS = (
     Claim("(a) ECE before T: FLSD-53 below cross-entropy", "flsd_53", "cross_entropy", "ece", "pre_t"),
     Claim("(b) ECE after T: FLSD-53 below cross-entropy", "flsd_53", "cross_entropy", "ece", "post_t"),
     Claim("(c) Error: FLSD-53 less than 1 point above", "flsd_53", "cross_entropy", "error", "pre_t", 1.0),
     Claim("(d) ECE before T: AdaFocal below FLSD-53", "adafocal_20", "flsd_53", "ece", "pre_t"),
     Claim("(d) with an update every epoch", "adafocal", "flsd_53", "ece", "pre_t"),
+    Claim("(e) ECE before T: label smoothing below FLSD-53", "label_smoothing_0.05", "flsd_53", "ece", "pre_t"),
+    Claim(
+        "(f) ECE after T: label smoothing below cross-entropy",
+        "label_smoothing_0.05",
+        "cross_entropy",
+        "ece",
+        "post_t",
+    ),
+    Claim("(g) Error: label smoothing below cross-entropy", "label_smoothing_0.05", "cross_entropy", "error", "pre_t"),
 )
 
 # What Mukhoti et al. conclude from table 3.
