@@ -81,7 +81,7 @@ class GoalNotReachedError(AfterMeasurementError):
         >>> from hf_focal import GoalNotReachedError, evaluate_scores
         >>> scores = {"logits": [[0.1, 0.0], [0.0, 0.1]] * 20, "label": [0, 1, 1, 0] * 10}
         >>> try:
-        ...     evaluate_scores(scores, precision=0.99, threshold_scores=scores)
+        ...     evaluate_scores(scores, precision=0.99, threshold_scores={**scores})
         ... except GoalNotReachedError as error:
         ...     print(error.result.thresholds.labels[0].value)
         None

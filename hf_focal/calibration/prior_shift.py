@@ -17,9 +17,8 @@ from torch import Tensor
 from ..errors import InputError
 from ..utils.constants import MULTI_LABEL
 from ..validation import as_scores, as_tensor
-from .calibration_config import drop_calibration_entries
 from .calibration_fit import CalibrationFit
-from .calibration_record import calibration_record, is_folded, recorded_calibration
+from .calibration_record import calibration_record, drop_calibration_entries, is_folded, recorded_calibration
 from .corrections import Correction
 from .folding import check_whole, fold_correction, has_bias
 from .threshold_goal import ThresholdGoal

@@ -27,6 +27,8 @@ def log_probabilities(saved: Mapping[str, Any], values: Mapping[str, str], url: 
 
 def corrected_probabilities(saved: Mapping[str, Any], log_p: Mapping[str, float]) -> dict[str, float]:
     """Return label -> calibrated probability."""
+    if missing := [label for label in saved["labels"] if label not in log_p]:
+        raise ValueError(f"the server must answer for all labels, got none for {missing}: ask it for more logprobs")
     z = [
         sum(a * log_p[label] for a, label in zip(row, saved["labels"], strict=True)) + b
         for row, b in zip(saved["A"], saved["b"], strict=True)

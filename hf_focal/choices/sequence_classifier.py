@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from ..calibration import Correction
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record
+from ..calibration.calibration_record import calibration_record, drop_calibration_entries
 from ..calibration.trial_runs import close
 from ..errors import InputError
 from ..utils.model_wrappers import unwrap

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..calibration import CalibrationFit, Correction, Temperature, apply_calibrated_generation, fold_correction
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record, is_folded
+from ..calibration.calibration_record import calibration_record, drop_calibration_entries, is_folded
 from ..calibration.folding import RoundingWarning, check_foldable, has_bias
 from ..errors import InputError, NotPublishedError, one_line
 from ..reports import RunResult

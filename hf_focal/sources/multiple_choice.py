@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..calibration import CalibrationFit, Correction
-from ..calibration.calibration_config import drop_calibration_entries
+from ..calibration.calibration_record import drop_calibration_entries
 from ..choices.option_calibration import option_record, option_temperature
 from ..choices.option_encoding import EncodedQuestions, encode_choices
 from ..choices.option_scores import score_encoded

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration import CalibrationFit
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import record_fold
+from ..calibration.calibration_record import drop_calibration_entries, record_fold
 from ..errors import InputError
 from ..reports import RunResult
 from .model import ModelSettings, ModelSource

@@ -29,8 +29,12 @@ from transformers.trainer_utils import (
 )
 
 from ..calibration import CalibrationFit, Temperature, TemperatureStream, fit_correction, fit_temperature
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import folded_temperature, is_folded, recorded_calibration
+from ..calibration.calibration_record import (
+    drop_calibration_entries,
+    folded_temperature,
+    is_folded,
+    recorded_calibration,
+)
 from ..calibration.clusters import cluster_keys
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples

@@ -13,8 +13,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from ..calibration import Correction, fold_correction
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
-from ..calibration.calibration_config import drop_calibration_entries
-from ..calibration.calibration_record import calibration_record, is_folded
+from ..calibration.calibration_record import calibration_record, drop_calibration_entries, is_folded
 from ..tasks.heads import head_of, without_adapter
 from ..utils.atomic_write import write_whole
 from ..utils.model_wrappers import unwrap

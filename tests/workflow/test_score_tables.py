@@ -30,7 +30,7 @@ def test_a_threshold_that_says_yes_to_nearly_all_samples_has_a_note():
     for goal, advice in (({"precision": 0.6}, "a higher precision"), ({"recall": 0.99}, "a lower recall")):
         for result in (
             calibrate_scores(scores, classes=["ham", "spam"], **goal),
-            evaluate_scores(scores, threshold_scores=scores, **goal),
+            evaluate_scores(scores, threshold_scores={**scores}, **goal),
         ):
             (note,) = [note for note in result.notes if "says yes to" in note]
             assert "of the samples that it was chosen on, 8" in note and note.endswith(f"so ask for {advice}")

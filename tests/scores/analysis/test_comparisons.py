@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_focal import Scores, evaluate
+from hf_focal import InputError, Scores, evaluate
 from hf_focal.scores.analysis.comparisons import group_metrics
 
 
@@ -20,5 +20,5 @@ class Unchanged:
 def test_scores_without_rows_have_no_groups(groups):
     scores = Scores(np.zeros((0, 2)), np.zeros(0, np.int64), classes=("a", "b"), groups=groups)
     assert group_metrics(scores, 15) == {}
-    result = evaluate(Unchanged(), scores)
-    assert result.pre["num_samples"] == 0 and result.subsets.groups is None
+    with pytest.raises(InputError, match=r"source must give an array of logits .* got the shape \(0, 2\)"):
+        evaluate(Unchanged(), scores)

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -548,7 +549,8 @@ def test_the_best_thresholds_by_f1_and_by_cost(option, value, tmp_path, capsys):
     assert saved["values"]["1"] == pytest.approx(fit.fit_thresholds(**{option: value}).values[0], rel=1e-5)
     assert saved["target"] == option and saved.get("cost") == ([1.0, 5.0] if option == "cost" else None)
     assert description in (tmp_path / "out" / "README.md").read_text()
-    assert main(["evaluate", *arguments, "--threshold_scores", str(tmp_path / "s.csv")]) == 0
+    shutil.copyfile(tmp_path / "s.csv", tmp_path / "held_out.csv")
+    assert main(["evaluate", *arguments, "--threshold_scores", str(tmp_path / "held_out.csv")]) == 0
     assert f"Thresholds for {description}, chosen on" in capsys.readouterr().out
 
 

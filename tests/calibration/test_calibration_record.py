@@ -10,8 +10,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import Correction, FocalTrainer, FocalTrainingArguments, Temperature, fold_correction, shift_prior
-from hf_focal.calibration.calibration_config import CONFIG_ENTRIES
-from hf_focal.calibration.calibration_record import calibration_record
+from hf_focal.calibration.calibration_record import CONFIG_ENTRIES, calibration_record
 
 SIZES = {"vocab_size": 99, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 THRESHOLDS = {"target": "precision", "goal": 0.9, "link": "softmax", "values": {"LABEL_0": 0.8, "LABEL_1": 0.8}}
