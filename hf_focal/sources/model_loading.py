@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.integrations.peft import MIN_PEFT_VERSION
 from transformers.utils import check_peft_version, is_peft_available, is_timm_available
 
 from ..errors import InputError
@@ -100,6 +99,8 @@ def _check_adapter(folder: Path) -> None:
         raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
     if not is_peft_available():
         raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
+    from transformers.integrations.peft import MIN_PEFT_VERSION
+
     check_peft_version(min_version=MIN_PEFT_VERSION)
 
 
