@@ -82,7 +82,7 @@ def _add_model(options: ScopedOptions) -> None:
 
 def _add_correction(options: ScopedOptions) -> None:
     methods = "none, temperature, bias, vector, matrix, platt or auto [by the data]"
-    options.add("correction", Scope.BOTH, "--method", "--calibration", metavar="METHOD", help=methods)
+    options.add("correction", Scope.BOTH, "--method", metavar="METHOD", help=methods)
     objectives = "nll, or ece (on the grid 0.1 ... 10) [nll]"
     options.add("correction", Scope.MODEL, "--objective", metavar="NAME", help=objectives)
     each = "one temperature, or slope and intercept, per label"

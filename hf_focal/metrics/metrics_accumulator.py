@@ -307,7 +307,9 @@ class CalibrationMetrics(BatchBuffer):
         return self.__dict__ | {"_measured": replace(measured, packed=packed, is_second_class=is_second_class)}
 
     def _are_second_class(self) -> np.ndarray:
-        return np.concatenate([np.zeros(0, bool), *self._state.is_second_class])
+        """Return which kept samples are of the second of two classes; of none, if some came as confidences."""
+        is_second = np.concatenate([np.zeros(0, bool), *self._state.is_second_class])
+        return is_second if len(is_second) == self.num_kept else is_second[:0]
 
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, as fractions (nats for NLL and entropy); NaN without samples.
@@ -339,7 +341,10 @@ class CalibrationMetrics(BatchBuffer):
             metrics["macro_recall"] = macro_recall(confusion)
         if self.has_samples and self.num_classes == 2:
             [(odds, hits)], is_second = self.log_odds_and_hits(), self._are_second_class()
-            metrics["auroc"] = auroc(np.where(is_second == hits, odds, -odds), is_second)
+            if len(is_second) < len(hits):
+                metrics["auroc"] = np.nan
+            else:
+                metrics["auroc"] = auroc(np.where(is_second == hits, odds, -odds), is_second)
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 

@@ -21,8 +21,8 @@ def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
 def average_precision(scores: np.ndarray, positive: np.ndarray) -> float:
     """Return Σ (Rₙ - Rₙ₋₁) Pₙ of the recall and the precision of the samples with at least the n-th largest score.
 
-    Arguments are as for `auroc`, and the result is NaN for the same samples. It is scikit-learn's
-    `average_precision_score`, whose checks take far longer than the sum.
+    Arguments are as for `auroc`, and the result is NaN for the same samples. For all others, it is that of
+    scikit-learn's `average_precision_score`, whose checks take far longer than the sum.
     """
     ones = int(positive.sum())
     if not 0 < ones < len(positive):

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -653,7 +653,8 @@ class FocalTrainer(Trainer):
     def _fit_default(self, method: str | None, per_label: bool | None) -> None:
         """Fit a correction to the held-out data, as `finish` does."""
         held_out = self.held_out_dataset()
-        method = method or self._default_method(len(held_out), bool(per_label))
+        num_samples = len(held_out) if isinstance(held_out, Sized) else 0  # of a stream, it is not known
+        method = method or self._default_method(num_samples, bool(per_label))
         per_label = self.head is Head.LABELS and not self._has_one_sigmoid if per_label is None else per_label
         if method == "temperature":
             self.fit_temperature(held_out, per_label=per_label)

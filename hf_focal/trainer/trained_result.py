@@ -42,5 +42,5 @@ def trained_result(
     if confusion is None:
         return result
     means = confusion.compute()
-    post = result.post | means if cross_fit is None else result.post
+    post = result.post | means if result.method in (None, "temperature") else result.post
     return replace(result, pre=result.pre | means, post=post)

@@ -120,7 +120,11 @@ def _measure_fit(run: FitRun, notes: list[str]) -> tuple[RunResult, dict[str, An
     sections = Sections(
         subsets=group_section(measured, run.num_bins, fit.correction),
         prior=run.prior,
-        fit=FitSection(fitted.data_name, CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None),
+        fit=FitSection(
+            fitted.data_name,
+            CrossFit(**fit.to_dict()) if fit.is_cross_fitted else None,
+            is_in_sample=measured is fitted,
+        ),
     )
     notes = notes + (fit.notes(fitted.score_names) if fit.is_cross_fitted else [])
     thresholds = None

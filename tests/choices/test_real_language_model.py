@@ -111,7 +111,7 @@ def test_the_command_of_the_readme_runs_with_real_weights(folder, monkeypatch):
 def test_a_classifier_of_real_weights_gives_the_same_probabilities(folder, language_model, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     command = ["calibrate", NAME, "--labels", ",".join(LABELS), "--prompt", PROMPT, "--dataset", "held_out.csv"]
-    assert main([*command, "--calibration", "bias", "--save_as", "classifier", "--output", "classifier"]) == 0
+    assert main([*command, "--method", "bias", "--save_as", "classifier", "--output", "classifier"]) == 0
     card = (folder / "classifier" / "README.md").read_text(encoding="utf-8")
     code = card.partition("## Use")[2].partition("```python\n")[2].partition("```")[0]
     capsys.readouterr()

@@ -219,7 +219,7 @@ def test_the_command_saves_a_classifier_with_one_logit(case, tmp_path, capsys):
     replaced |= {"held_out.csv": str(case / "held_out.csv"), "test.csv": str(case / "test.csv")}
     replaced |= {"calibrated": str(tmp_path / "calibrated")}
     arguments = [replaced.get(argument, argument) for argument in arguments]
-    assert main([*arguments, "--save_as", "classifier", "--calibration", "platt"]) == 0
+    assert main([*arguments, "--save_as", "classifier", "--method", "platt"]) == 0
     capsys.readouterr()
     card = (tmp_path / "calibrated" / "README.md").read_text(encoding="utf-8")
     code = card.partition("## Use")[2].partition("```python\n")[2].partition("```")[0]

@@ -150,3 +150,12 @@ def test_a_limit_of_the_samples_holds_for_a_sigmoid():
             metrics.update(logits, (logits > 0).long())
     assert (limited.num_kept, limited.has_samples, exact.num_kept) == (0, False, 240)
     assert limited.compute()["ece"] == exact.compute()["ece"]
+
+
+def test_confidences_may_be_added_to_logits_of_two_classes():
+    metrics = CalibrationMetrics(classwise=False)
+    metrics.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
+    metrics.update_from_confidences(torch.tensor([0.9, 0.6, 0.7]), torch.tensor([True, False, True]))
+    values = metrics.compute()
+    assert (values["num_samples"], values["accuracy"]) == (5, 0.8) and np.isnan(values["auroc"])
+    assert pickle.loads(pickle.dumps(metrics)).compute()["ece"] == values["ece"]

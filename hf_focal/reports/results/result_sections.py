@@ -87,11 +87,15 @@ class CrossFit:
 
 @dataclass(frozen=True)
 class FitSection:
-    """The correction: the name of the data that it was fitted to; `folded` is False if it is in a config only."""
+    """The correction: the name of the data that it was fitted to; `folded` is False if it is in a config only.
+
+    `is_in_sample`: whether it was measured on the samples that it was fitted to; None if the names of the data tell.
+    """
 
     fitted_on: str | None = None
     cross_fit: CrossFit | None = field(default=None, metadata={"key": "calibration"})
     folded: bool | None = None
+    is_in_sample: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,11 @@ class RunResult:
     @property
     def has_own_test_data(self) -> bool:
         """Whether the correction, if there is one, was measured on other data than those it was fitted to."""
-        return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
+        if self.fit.is_in_sample is not None:
+            return not self.fit.is_in_sample
+        return (
+            self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
+        )  # of a trainer, or an older file
 
     @property
     def is_of_table(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import json as pa_json
@@ -56,13 +57,30 @@ def read_json(argument: str, path: Path, text_columns: Sequence[str | None]) -> 
             raise
         return read_json_lines(argument, path, text_columns)
     if isinstance(rows, dict) and rows:
-        columns = [[*values.values()] if isinstance(values, dict) else values for values in rows.values()]
+        columns = _in_one_order(rows)
         if all(isinstance(values, list) for values in columns):
             return pa.table(dict(zip(rows, columns, strict=True)))
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         seen = f"a list of {type(rows[0]).__name__}s" if isinstance(rows, list) and rows else f"{content[:40]!r}"
         raise ValueError(f"expected a list of records, or a list for each column, got {seen}")
     return pa.Table.from_pylist(rows)
+
+
+def _in_one_order(columns: dict[str, Any]) -> list[Any]:
+    """Return the values of columns; of columns of rows by their index, in the order of the first one's index.
+
+    Raises:
+        ValueError: two columns have other indices.
+    """
+    index: list[str] = next(([*values] for values in columns.values() if isinstance(values, dict)), [])
+    values_of_columns = []
+    for name, values in columns.items():
+        if isinstance(values, dict):
+            if values.keys() != {*index}:
+                raise ValueError(f"expected the same index in all columns, got another one in {name!r}")
+            values = [values[key] for key in index]
+        values_of_columns.append(values)
+    return values_of_columns
 
 
 def _dates_as_text(schema: pa.Schema) -> pa.Schema:

@@ -23,8 +23,15 @@ _UNKNOWN = -100  # the number of a label that is unknown, which is null in a fil
 
 
 def write_scores(path: str | Path, scores: "Scores") -> None:
-    """Write logits, labels, and what identifies the rows, as a parquet file; see `scores_table`."""
-    table = scores_table(scores, np.arange(len(scores)))
+    """Write logits, labels, and what identifies the rows, as a parquet file; see `scores_table`.
+
+    Rows without any known label, which nothing measures, are left out.
+    """
+    if Path(path).suffix != ".parquet":
+        raise InputError("save_scores", f"must end in .parquet, got {str(path)!r}")
+    labels = as_tensor("labels", scores.known_labels).numpy()
+    is_known = labels >= 0 if scores.link == "softmax" else ~np.isnan(labels).all(1)
+    table = scores_table(scores if is_known.all() else scores.select(is_known), np.flatnonzero(is_known))
     with file_errors("save_scores", path), whole_file(path) as partial:
         pq.write_table(table, partial)
 

@@ -23,7 +23,7 @@ from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .scores_in_memory import Scores
 from .statistics_in_use import StatisticsInUse
-from .table_scores import scores_of
+from .table_scores import group_names, scores_of
 
 
 class StreamedScores(LargeTableScores):
@@ -76,6 +76,9 @@ class StreamedScores(LargeTableScores):
         for part in self.table.read(columns, schema.columns, rows_of_batch(max(schema.num_scores, 1))):
             scores, notes = self._read_part(part)
             others = pa.table({name: part.column(name, column) for name, column in other_columns.items()})
+            if "groups" in other_columns:
+                groups = pa.array(group_names(part, other_columns["groups"]))
+                others = others.set_column(others.column_names.index("groups"), "groups", groups)
             clusters = others.column("clusters") if "clusters" in other_columns else None
             if clusters is not None and not has_all_clusters(part, clusters, meaning.has_named_clusters):
                 result.forget_clusters()

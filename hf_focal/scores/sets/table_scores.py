@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...calibration.clusters import usable_clusters
+from ...errors import InputError
+from ...utils.arrow_values import distinct
 from ..columns.cluster_columns import cluster_column_of, has_all_clusters
 from ..columns.pipeline_outputs import with_class_columns
 from ..meanings import Link, ScoreKind
@@ -113,9 +115,7 @@ def read_table(
     else:
         parsed = infer_schema(table, options, needs_labels)
         result, value_notes = scores_of(table, parsed, options.floor)
-    groups = None
-    if options.group is not None:
-        groups = table.column("group", options.group).to_numpy(zero_copy_only=False).astype(str)
+    groups = None if options.group is None else group_names(table, options.group)
     clusters, are_independent, cluster_notes = _clusters(table, options.cluster_column)
     class_notes = absent_class_notes(table.data_name, parsed.absent_classes)
     notes = (
@@ -125,6 +125,20 @@ def read_table(
         *cluster_notes,
     )
     return replace(result, groups=groups, clusters=clusters, are_independent=are_independent, notes=notes)
+
+
+def group_names(rows: ScoreRows, column: str) -> np.ndarray:
+    """Return the names of the groups of rows, (N,), as texts.
+
+    Raises:
+        InputError: a row has no group.
+    """
+    values, indices = distinct(rows.column("group", column))
+    missing = [value is None or value == "" or value != value for value in values]
+    places = np.nan_to_num(np.asarray(indices, float), nan=len(values)).astype(int)
+    if (is_missing := np.array([*missing, True])[places]).any():
+        raise InputError("group", f"must have no missing values, got one in {rows.where(int(is_missing.argmax()))}")
+    return np.array([*map(str, values)])[places]
 
 
 def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:

@@ -79,3 +79,20 @@ def test_a_full_disk_leaves_no_part_of_the_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_without_a_known_label_are_left_out_of_a_file(tmp_path):
+    labels = SETS[:, 1].astype(int)
+    labels[[3, 7]] = -100
+    write_scores(tmp_path / "classes.parquet", scores := Scores(LOGITS, labels, classes=("no", "yes")))
+    read = read_scores(tmp_path / "classes.parquet")
+    assert len(read) == 298 and read.measure()[0].compute() == scores.measure()[0].compute()
+    unknown = SETS.copy()
+    unknown[5] = np.nan
+    write_scores(tmp_path / "labels.parquet", Scores(LOGITS, unknown, "sigmoid", ("a", "b")))
+    assert len(read_scores(tmp_path / "labels.parquet")) == 299
+
+
+def test_a_file_of_scores_is_a_parquet_file(tmp_path):
+    with pytest.raises(InputError, match=r"save_scores must end in .parquet, got .*s\.csv"):
+        Scores(LOGITS, SETS[:, 1].astype(int)).save_rows(tmp_path / "s.csv")

@@ -332,3 +332,36 @@ def test_probabilities_of_yes_have_no_sum():
     of_both = read_scores({"probabilities": [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]] * 10, "label": labels})
     assert not any("precision" in note for note in decisions.notes)
     np.testing.assert_allclose(np.ptp(decisions.logits), np.ptp(of_both.logits[:, 1] - of_both.logits[:, 0]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_groups_have_the_same_names_in_every_format(kind, tmp_path):
+    file = write(tmp_path / f"s.{kind}", COLUMNS | {"label": LABELS, "g": [1, 2, 1, 2]})
+    assert read_scores(file, group="g", classes="abc").groups.tolist() == ["1", "2", "1", "2"]
+    file = write(tmp_path / f"m.{kind}", COLUMNS | {"label": LABELS, "g": [1, None, 1, 2]})
+    with pytest.raises(InputError, match=r"group must have no missing values, got one in (line 3|row 1|line 1) of m"):
+        read_scores(file, group="g", classes="abc")
+
+
+def test_columns_of_rows_by_their_index_are_joined_by_it(tmp_path):
+    columns = {"prob_a": {"0": 0.9, "1": 0.2, "2": 0.4}, "prob_b": {"0": 0.1, "1": 0.8, "2": 0.6}}
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(columns | {"label": {"2": "a", "1": "b", "0": "b"}}))
+    assert read_scores(file).labels.tolist() == [1, 1, 0]
+    file.write_text(json.dumps(columns | {"label": {"2": "a", "1": "b", "3": "b"}}))
+    with pytest.raises(InputError, match="expected the same index in all columns, got another one in 'label'"):
+        read_scores(file)
+
+
+def test_a_test_set_in_a_file_of_the_same_name_is_one_of_its_own(tmp_path):
+    rng = np.random.default_rng(0)
+    for folder in ("a", "b"):
+        logits = 3 * rng.normal(size=(400, 3))
+        labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+        (tmp_path / folder).mkdir()
+        columns = {f"logit_{name}": logits[:, i] for i, name in enumerate("abc")}
+        write(tmp_path / folder / "scores.csv", columns | {"label": np.array([*"abc"])[labels]})
+    files = (tmp_path / folder / "scores.csv" for folder in ("a", "b"))
+    result = calibrate_scores(next(files), test_scores=next(files), method="temperature", output=tmp_path / "out")
+    assert result.has_own_test_data and "optimistic" not in (tmp_path / "out" / "report.html").read_text()
+    assert not calibrate_scores(tmp_path / "a" / "scores.csv", method="temperature").has_own_test_data
