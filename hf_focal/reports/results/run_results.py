@@ -135,9 +135,8 @@ class RunResult:
         """Whether the correction, if there is one, was measured on other data than those it was fitted to."""
         if self.fit.is_in_sample is not None:
             return not self.fit.is_in_sample
-        return (
-            self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
-        )  # of a trainer, or an older file
+        # The names tell in results of a trainer, and in files of earlier versions.
+        return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
 
     @property
     def is_of_table(self) -> bool:

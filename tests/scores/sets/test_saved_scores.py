@@ -86,7 +86,7 @@ def test_rows_without_a_known_label_are_left_out_of_a_file(tmp_path):
     labels[[3, 7]] = -100
     write_scores(tmp_path / "classes.parquet", scores := Scores(LOGITS, labels, classes=("no", "yes")))
     read = read_scores(tmp_path / "classes.parquet")
-    assert len(read) == 298 and read.measure()[0].compute() == scores.measure()[0].compute()
+    assert len(read) == 298 and read.measure()[0].scores() == scores.measure()[0].scores()
     unknown = SETS.copy()
     unknown[5] = np.nan
     write_scores(tmp_path / "labels.parquet", Scores(LOGITS, unknown, "sigmoid", ("a", "b")))

@@ -339,7 +339,7 @@ def test_groups_have_the_same_names_in_every_format(kind, tmp_path):
     file = write(tmp_path / f"s.{kind}", COLUMNS | {"label": LABELS, "g": [1, 2, 1, 2]})
     assert read_scores(file, group="g", classes="abc").groups.tolist() == ["1", "2", "1", "2"]
     file = write(tmp_path / f"m.{kind}", COLUMNS | {"label": LABELS, "g": [1, None, 1, 2]})
-    with pytest.raises(InputError, match=r"group must have no missing values, got one in (line 3|row 1|line 1) of m"):
+    with pytest.raises(InputError, match=r"group must have no missing values, got one in (line [23]|row 1) of m"):
         read_scores(file, group="g", classes="abc")
 
 
