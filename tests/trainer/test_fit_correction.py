@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from language_models import build, texts
-from tiny_models import EVAL, BagOfWords, logits_of, rows, tensors, tiny_bert, trainer_of
+from tiny_models import EVAL, BagOfWords, Stream, logits_of, rows, tensors, tiny_bert, trainer_of
 
 from hf_focal import Correction, Temperature, fold_correction
 from hf_focal.calibration import CalibrationFit
@@ -130,6 +130,13 @@ def test_finish_keeps_the_fit_unless_another_is_asked_for(method, tmp_path, caps
     trainer.fit = None
     trainer.finish(EVAL)
     assert trainer.fit.reason  # "auto", with more than two classes
+
+
+def test_finish_fits_a_temperature_to_a_stream_whose_size_is_not_known(tmp_path):
+    trainer, stream = trainer_of(tmp_path), Stream(list(EVAL))
+    trainer.calibration_dataset = stream
+    trainer.finish(rows(30, seed=5))
+    assert trainer.fit.method == "temperature" and trainer.fit.temperature.num_samples == len(stream.samples)
 
 
 def test_a_temperature_that_is_not_cross_fitted_says_what_it_is(tmp_path):
