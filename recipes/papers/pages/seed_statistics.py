@@ -43,7 +43,9 @@ class PairedTest:
             return cls(len(values), mean, (math.nan, math.nan), math.nan, math.nan)
         test = stats.ttest_1samp(values, margin, alternative="less")
         interval = stats.ttest_1samp(values, margin).confidence_interval(0.95)
-        wilcoxon = stats.wilcoxon(values - margin, alternative="less")
+        # All signs are tried: what `stats.wilcoxon` does by default with ties differs from version to version.
+        exact = stats.PermutationMethod(n_resamples=2**20)
+        wilcoxon = stats.wilcoxon(values - margin, alternative="less", method=exact)
         bounds = float(interval.low), float(interval.high)
         return cls(len(values), mean, bounds, float(test.pvalue), float(wilcoxon.pvalue))
 
