@@ -27,6 +27,10 @@ def _loading_code(card: CardContents) -> str:
         return _generation_code(card)
     if card.model.task == "image-segmentation":
         return _segmentation_code(card)
+    if card.model.task == "multiple-choice":
+        return _choice_code(card)
+    if card.model.scores_next_sentence:
+        return _next_sentence_code(card)
     return _pipeline_code(card)
 
 
@@ -98,6 +102,28 @@ image = Image.open("image.png").convert("RGB")
 logits = model(**processor(image, return_tensors="pt")).logits
 logits = torch.nn.functional.interpolate(logits, image.size[::-1], mode="bilinear")
 print(logits.softmax(1))  # (1, classes, height, width)
+'''
+
+
+def _choice_code(card: CardContents) -> str:
+    return f'''from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+{_replacing_id(card)}tokenizer = AutoTokenizer.from_pretrained("{card.model.quoted_id}")
+model = AutoModelForMultipleChoice.from_pretrained("{card.model.quoted_id}")
+question, options = "Which of these is a fruit?", ["apple", "table", "river"]
+inputs = tokenizer([question] * len(options), options, padding=True, return_tensors="pt")
+logits = model(**{{name: values[None] for name, values in inputs.items()}}).logits
+print(logits.softmax(-1))  # the probability of each option
+'''
+
+
+def _next_sentence_code(card: CardContents) -> str:
+    return f'''from transformers import AutoModelForNextSentencePrediction, AutoTokenizer
+
+{_replacing_id(card)}tokenizer = AutoTokenizer.from_pretrained("{card.model.quoted_id}")
+model = AutoModelForNextSentencePrediction.from_pretrained("{card.model.quoted_id}")
+logits = model(**tokenizer("A first text.", "A second text.", return_tensors="pt")).logits
+print(logits.softmax(-1))  # the probability of each class
 '''
 
 

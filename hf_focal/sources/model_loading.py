@@ -122,6 +122,11 @@ def set_problem_type(config: PreTrainedConfig, task: Task, problem_type: str | N
     return []
 
 
+def scores_next_sentence(config: PreTrainedConfig) -> bool:
+    """Return whether a model says if one text follows another, with a head that only its own Auto class loads."""
+    return (config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+
+
 def load_model(
     name: str, task: Task, config: PreTrainedConfig, input_names: list[str], trust_remote_code: bool
 ) -> PreTrainedModel:
@@ -132,8 +137,8 @@ def load_model(
     """
     with as_input_errors("model", name):
         try:
-            scores_pairs = (config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
-            auto = getattr(transformers, "AutoModelForNextSentencePrediction" if scores_pairs else task.auto_class)
+            next_sentence = scores_next_sentence(config)
+            auto = getattr(transformers, "AutoModelForNextSentencePrediction" if next_sentence else task.auto_class)
             model, loaded = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=trust_remote_code)
         except ValueError as error:
             if has_head(auto, config):

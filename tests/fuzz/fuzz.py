@@ -201,7 +201,7 @@ class Fuzz:
     def reported_name(self, random: random.Random, folder: Path) -> int:
         name, other = random.sample(NAMES, 2)
         self.done = f"{name!r}, {other!r}"
-        run = replace(self.result, loss=name)
+        run = replace(self.result, name=name, loss=None)
         write_report(folder / "run" / "report", run)
         detection = {other: next(iter(self.ood.detection.values()))}
         write_detection_report(folder / "run" / "report", [replace(self.ood, loss=name, detection=detection)])

@@ -646,3 +646,14 @@ def test_scores_of_a_vocabulary_are_not_saved(cases, tmp_path):
 def test_an_unknown_argument_is_refused_before_the_model_is_loaded(command, name):
     with pytest.raises(TypeError, match=rf"^{command.__name__}\(\) got an unexpected keyword argument '{name}'"):
         command("no/model", "data.csv", **{name: None})
+
+
+@pytest.mark.parametrize("kind", ["choices", "sentence pairs"])
+def test_the_code_on_the_card_loads_models_without_a_pipeline(cases, kind, tmp_path, capsys):
+    case = cases[kind]
+    result = calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), flags=re.DOTALL)[:1]
+    exec(code.replace('"your-username/out"', repr(str(tmp_path / "out"))))
+    assert "tensor([[" in capsys.readouterr().out
+    has_note = any("load it with AutoModelForNextSentencePrediction" in note for note in result.notes)
+    assert has_note == (kind == "sentence pairs")
