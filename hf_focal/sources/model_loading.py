@@ -33,6 +33,7 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
         _check_timm(name, config)
         _sort_labels(config)
         _check_labels(config)
+        _check_architectures(config)
         _check_adapter(Path(name))
     return config
 
@@ -85,6 +86,12 @@ def _check_labels(config: PreTrainedConfig) -> None:
     labels = config.id2label
     if [*labels] != [*range(len(labels))] or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
+
+
+def _check_architectures(config: PreTrainedConfig) -> None:
+    """Raise `ValueError` unless the names of the model's classes are texts, which Transformers does not check."""
+    if not all(isinstance(name, str) for name in config.architectures or []):
+        raise ValueError(f"its config's architectures must be names of classes, got {config.architectures!r}")
 
 
 def _check_adapter(folder: Path) -> None:

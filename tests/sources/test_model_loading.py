@@ -115,3 +115,10 @@ def test_the_same_padding_token_changes_nothing(decoder):
     before = model.config.to_dict()
     match_padding("decoder", model, train_word_tokenizer(["sun rain"], vocab_size=50))
     assert model.config.to_dict() == before
+
+
+def test_architectures_of_a_damaged_config_are_refused(tmp_path):
+    config = BertConfig().to_dict() | {"architectures": [3]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"architectures must be names of classes, got \[3\]"):
+        load_config(str(tmp_path), False)

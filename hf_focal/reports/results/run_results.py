@@ -188,7 +188,10 @@ class RunResult:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
-        values = _with_name(json.loads(Path(path).read_text(encoding="utf-8")))
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or not isinstance(values.get("pre"), dict):
+            raise ValueError("it must hold a mapping with the metrics of a result, pre and post")
+        values = _with_name(values)
         names = [part for part in fields(cls) if part.name in values and part.name != "details"]
         result = cls(
             **{part.name: from_json(part.type, values[part.name], part.name) for part in names},

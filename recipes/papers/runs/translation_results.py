@@ -12,8 +12,9 @@ from datasets import Dataset
 from transformers.trainer_utils import TrainOutput
 
 from hf_focal.calibration import Temperature, calibrated_generation
+from hf_focal.errors import one_line
 from hf_focal.reports import RunResult
-from hf_focal.reports.results.run_results import sections_of
+from hf_focal.reports.results.run_results import READ_ERRORS, sections_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 
@@ -38,9 +39,12 @@ class TranslationResult(RunResult):
 
 
 def read_result(path: str | Path) -> RunResult:
-    """Read the metrics.json of a report on any kind of run; raise an error as `RunResult.load` does."""
-    values = json.loads(Path(path).read_text(encoding="utf-8"))
-    return (TranslationResult if "bleu" in values else RunResult).load(path)
+    """Read the metrics.json of a report on any kind of run; raise `ValueError` if it holds anything else."""
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        return (TranslationResult if "bleu" in values else RunResult).load(path)
+    except READ_ERRORS as error:
+        raise ValueError(f"{str(path)!r} must hold the result of a run, and is damaged: {one_line(error)}") from error
 
 
 def measure_translator(
