@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from papers.pages.fine_tuning_evidence import interval as interval_over_tasks
 from papers.pages.page import DOCS, fill_page
 
 from benchmarks.common.correction_draws import HARM, MAIN_SIZE
@@ -35,6 +36,10 @@ TITLES = {
     "auto": "**`auto`**",
 }
 LINES = {"temperature": "C1", "vector": "C2", "sms": "C3", "auto_0.2": "C4", "auto": "C0"}
+# What the sets that compare losses are of: their kind, and its name in the table.
+TRAINED = {"fine_tuned": "all weights", "probe": "linear head of a frozen encoder"}
+COMPARED_LOSSES = ("flsd53", "focal:gamma=1")  # each with cross-entropy
+SETTING = ["model", "task", "samples", "epochs", "seed", "ridge"]  # what both sets of a pair have in common
 HARMS = ("auto", "temperature", "sms")  # whose harm the tables compare
 
 
@@ -156,6 +161,49 @@ def table_of_sizes(rows: pd.DataFrame) -> str:
             ]
         )
     return rows_table([*titles, "of SMS"], lines)
+
+
+def loss_differences(rows: pd.DataFrame, kind: str, loss: str) -> pd.DataFrame:
+    """Return the figures of a loss minus those of cross-entropy in the same setting, as means of each task.
+
+    The columns are "pairs", their number, and the NLL and the error of each correction, such as "nll auto".
+    """
+    table = sets()
+    table = table[(table["kind"] == kind) & (table["shift"] == "") & (table["wrong_labels"] == 0)]
+    figures = {}
+    for method in ("none", "temperature", "auto"):
+        means = select_method(rows, method).groupby("set")[["above_none", "wrong"]].mean().reindex(table.index)
+        figures[f"nll {method}"] = means["above_none"] + table["test_nll"]
+        figures[f"error {method}"] = means["wrong"]
+    values = table[["loss", *SETTING]].join(pd.DataFrame(figures))
+    one, reference = (values[values["loss"] == name].set_index(SETTING) for name in (loss, "cross_entropy"))
+    difference = one[[*figures]].sub(reference[[*figures]]).dropna()
+    by_task = difference.groupby("task").mean()
+    return by_task.assign(pairs=difference.groupby("task").size())
+
+
+def table_of_losses(rows: pd.DataFrame) -> str:
+    titles = ["Trained", "Loss", "tasks, pairs", "NLL", "NLL after T", "NLL after `auto`", "lower on"]
+    lines = []
+    for kind, trained in TRAINED.items():
+        for loss in COMPARED_LOSSES:
+            values = loss_differences(rows, kind, loss)
+            nll = [values[f"nll {method}"] for method in ("none", "temperature", "auto")]
+            lines.append(
+                [
+                    trained,
+                    f"`{loss}`",
+                    f"{len(values)}, {values['pairs'].sum()}",
+                    *(difference_with_interval(difference, 3) for difference in nll),
+                    f"{(nll[-1] < 0).sum()} of {len(values)}",
+                    *(difference_with_interval(100 * values[f"error {method}"], 1) for method in ("none", "auto")),
+                ]
+            )
+    return rows_table([*titles, "error, points", "error after `auto`"], lines)
+
+
+def difference_with_interval(values: pd.Series, digits: int) -> str:
+    return "{:z.{digits}f} [{:z.{digits}f}, {:z.{digits}f}]".format(*interval_over_tasks(values), digits=digits)
 
 
 def table_of_simulation(simulation: pd.DataFrame) -> str:
@@ -280,6 +328,7 @@ def page_texts(rows: pd.DataFrame, simulation: pd.DataFrame) -> Mapping[str, str
         "methods": table_of_methods(rows, MAIN_SIZE),
         "parts": table_of_parts(rows),
         "sizes": table_of_sizes(rows),
+        "losses": table_of_losses(rows),
         "simulation": table_of_simulation(simulation),
     }
     return numbers_of_all_sets(rows) | numbers_of_parts(rows) | numbers_of_simulation(simulation) | tables

@@ -7,6 +7,7 @@ from documented import ROOT
 from written_pages import empty_copy
 
 from benchmarks.tables import losses, metrics, pages, peers, text_corrections, zero_shot
+from hf_focal import recommend
 
 README = ROOT / "benchmarks" / "README.md"
 WRITTEN = {
@@ -31,6 +32,16 @@ def test_the_page_of_a_study_has_the_committed_figures(module, tmp_path, monkeyp
     monkeypatch.setattr(module, "PAGE", empty_copy(module.PAGE, tmp_path))
     module.write_page()
     assert module.PAGE.read_text(encoding="utf-8") == committed
+
+
+def test_the_recommendation_is_what_the_sets_of_logits_say():
+    evidence = recommend(num_classes=2, train_samples=500, held_out_samples=200).evidence
+    rows = text_corrections.read_cells()
+    trained, frozen = (text_corrections.loss_differences(rows, kind, "flsd53") for kind in ("fine_tuned", "probe"))
+    difference = text_corrections.difference_with_interval
+    assert f"the NLL of flsd53 minus that of cross_entropy is {difference(trained['nll auto'], 3)}, " in evidence
+    assert f"and the error {difference(100 * trained['error auto'], 1)} points" in evidence
+    assert f"on {(frozen['nll auto'] > 0).sum()} of {len(frozen)} tasks. T" in evidence
 
 
 def test_the_comparison_with_peers_has_the_committed_figures(tmp_path):
