@@ -29,7 +29,6 @@ class CardModel:
         is_loadable: whether Transformers can load the model.
         is_adapter, num_labels: whether it is a PEFT adapter, and its number of classes.
         takes_pairs: whether a text classifier takes two texts; implied if the result has an option `text_pair_column`.
-        scores_next_sentence: whether it says if one text follows another, for which no pipeline loads its head.
         folded_temperature: a T that has been in the weights since before the measured correction was fitted.
         is_correction: whether there is no model, but a file ``correction.json`` for scores.
         usage: Python code for the section "Use" of a model that takes prompts with label words. Thresholds are then in
@@ -44,7 +43,6 @@ class CardModel:
     is_adapter: bool = False
     num_labels: int | None = None
     takes_pairs: bool = False
-    scores_next_sentence: bool = False
     folded_temperature: float | None = None
     is_correction: bool = False
     usage: str = ""

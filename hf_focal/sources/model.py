@@ -38,7 +38,7 @@ from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
-from .model_loading import load_model, match_padding, scores_next_sentence, set_problem_type
+from .model_loading import auto_class_of, load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
 from .model_output import ModelOutput, WeightsOutput, earlier_correction
 from .model_scores import ModelScores, ScoredModel
@@ -277,6 +277,7 @@ class ModelSource(BaseSource):
         return DataSection(
             model=public_name(self.name),
             task=self.task.name,
+            auto_class=auto_class_of(self.config),
             options=self.options.to_dict(),
             num_processes=self.args.world_size,
             num_parameters=self.model.num_parameters(),
@@ -303,8 +304,8 @@ class ModelSource(BaseSource):
 
     def model_notes(self) -> list[str]:
         """Return what a reader of a result should know of how the scores are computed."""
-        if scores_next_sentence(self.config):
-            loading = "load it with AutoModelForNextSentencePrediction, since a pipeline gives it a new, random head"
+        if auto_class := auto_class_of(self.config):
+            loading = f"load it with {auto_class}, since a pipeline gives it a new, random head"
             return [*self.problem_type_notes, loading]
         return self.problem_type_notes
 
@@ -320,8 +321,7 @@ class ModelSource(BaseSource):
         super().write_card(folder, name, result, fitted_on, measured_on)
 
     def card_model(self, name: str, result: RunResult) -> CardModel:
-        next_sentence, package = scores_next_sentence(self.config), registering_package(self.model)
-        return CardModel(name, self.task.pipeline, self.name, package, scores_next_sentence=next_sentence)
+        return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
 
     def card_data(self, fitted_on: Samples, measured_on: Samples) -> CardData:
         fit, test = (

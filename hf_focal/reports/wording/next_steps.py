@@ -281,6 +281,9 @@ def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[S
         return [_serving_step(result, output, has_decisions), *upload]
     if not is_folded:
         return [Step.of(*load, ", and apply its correction as its README.md shows"), *upload]
+    if auto_class := result.data.auto_class:
+        loaded = Code(f"{auto_class}.from_pretrained({output!r})")
+        return [Step.of("load it with its own class, since a pipeline loads another head: ", loaded), *upload]
     if task in _PIPELINES:
         loading = [Step.of("load it like any other model: ", Code(f"pipeline({task!r}, model={output!r})"))]
         if has_decisions and task != "token-classification":
