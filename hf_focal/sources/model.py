@@ -105,6 +105,9 @@ class ModelSource(BaseSource):
         for column in self.task.inputs:
             if not column.is_optional and self.options.column(column.argument) is None:
                 raise InputError(column.argument, f"must be given {of_task}, got None")
+        if auto_class_of(self.config) and self.options.text_pair_column is None:
+            expected = f"must be given for {self.name!r}, which takes pairs of texts, got None"
+            raise InputError("text_pair_column", f"{expected}: give --text_pair_column")
         if self.options.group is not None and self.task.generates:
             raise InputError("group", f"must not be given {of_task}, got {self.options.group!r}")
 

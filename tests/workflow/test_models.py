@@ -666,6 +666,14 @@ def test_the_code_on_the_card_loads_models_without_a_pipeline(cases, kind, tmp_p
     assert RunResult.load(metrics).data.auto_class is None
 
 
+def test_a_next_sentence_model_needs_pairs(cases):
+    case = cases["sentence pairs"]
+    with pytest.raises(
+        InputError, match=r"^text_pair_column must be given for .*, got None: give --text_pair_column$"
+    ):
+        evaluate_model(case.folder, str(case.test))
+
+
 def test_the_code_on_the_card_decides_by_thresholds_without_a_pipeline(cases, tmp_path, capsys):
     case = cases["sentence pairs"]
     calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", precision=0.5, **case.options)
