@@ -206,6 +206,8 @@ def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
     assert card_of(dataset="corpus").data.datasets == "corpus"
     monkeypatch.chdir(tmp_path)
     assert card_of(dataset="corpus").data.datasets is None
+    (tmp_path / "nli" / "model").mkdir(parents=True)
+    assert "It is a fine-tuned nli/model" in card_of(base="nli/model").text
 
 
 def test_the_text_says_what_was_trained_and_measured():
