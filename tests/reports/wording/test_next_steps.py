@@ -339,7 +339,8 @@ def test_a_trained_model_is_loaded_published_and_compared(tmp_path, monkeypatch)
     result = result_of(1.0)
     loading, publishing = map(str, steps_after_training(result, "out/flsd53", published=False))
     assert "`out/flsd53/README.md`" in loading
-    assert "hf upload USER/flsd53 out/flsd53 . --exclude report.html --exclude 'checkpoint-*'`" in publishing
+    training = "--exclude 'checkpoint-*' --exclude training_args.bin --exclude trainer_state.json"
+    assert f"hf upload USER/flsd53 out/flsd53 . --exclude report.html {training}`" in publishing
     assert [*map(str, steps_after_training(result, "out/flsd53", published=True))] == [loading]
     for name in ("flsd53", "brier"):
         result_of(1.0).save(_new_report(tmp_path / "out" / name))
