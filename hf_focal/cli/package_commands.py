@@ -77,7 +77,7 @@ def run_gamma(p0: float) -> None:
 
 def add_recipe(commands: Any) -> None:
     parser = commands.add_parser("recipe", help="list the training scripts, or copy one to change it")
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,copy}")
     actions.add_parser("list", help="print their names and what they train")
     copy = actions.add_parser("copy", help="copy a script and its configuration")
     copy.add_argument("name", metavar="NAME", nargs="?", help="such as text_classification")

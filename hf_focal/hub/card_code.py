@@ -29,8 +29,8 @@ def _loading_code(card: CardContents) -> str:
         return _segmentation_code(card)
     if card.model.task == "multiple-choice":
         return _choice_code(card)
-    if card.model.scores_next_sentence:
-        return _next_sentence_code(card)
+    if auto_class := card.result.data.auto_class:
+        return _next_sentence_code(card, auto_class)
     return _pipeline_code(card)
 
 
@@ -117,11 +117,11 @@ print(logits.softmax(-1))  # the probability of each option
 '''
 
 
-def _next_sentence_code(card: CardContents) -> str:
-    return f'''from transformers import AutoModelForNextSentencePrediction, AutoTokenizer
+def _next_sentence_code(card: CardContents, auto_class: str) -> str:
+    return f'''from transformers import {auto_class}, AutoTokenizer
 
 {_replacing_id(card)}tokenizer = AutoTokenizer.from_pretrained("{card.model.quoted_id}")
-model = AutoModelForNextSentencePrediction.from_pretrained("{card.model.quoted_id}")
+model = {auto_class}.from_pretrained("{card.model.quoted_id}")
 logits = model(**tokenizer("A first text.", "A second text.", return_tensors="pt")).logits
 print(logits.softmax(-1))  # the probability of each class
 '''
@@ -144,6 +144,12 @@ def _takes_pairs(card: CardContents) -> bool:
 
 def threshold_code(card: CardContents, thresholds: ThresholdSection) -> str:
     """Return code that decides by the thresholds in the config of the model."""
+    if card.result.data.auto_class:
+        return """thresholds = model.config.thresholds["values"]  # a label without a threshold never applies
+score, number = logits.softmax(-1)[0].max(0)  # model and logits: those of the code above
+label = model.config.id2label[number.item()]
+print([label] if score >= thresholds.get(label, 2) else [])
+"""
     item = _PAIR if _takes_pairs(card) else '"A text to classify."'
     item = '"image.png"' if card.model.task == "image-classification" else item
     top_k = 1 if thresholds.link == "softmax" else None

@@ -29,7 +29,6 @@ class CardModel:
         is_loadable: whether Transformers can load the model.
         is_adapter, num_labels: whether it is a PEFT adapter, and its number of classes.
         takes_pairs: whether a text classifier takes two texts; implied if the result has an option `text_pair_column`.
-        scores_next_sentence: whether it says if one text follows another, for which no pipeline loads its head.
         folded_temperature: a T that has been in the weights since before the measured correction was fitted.
         is_correction: whether there is no model, but a file ``correction.json`` for scores.
         usage: Python code for the section "Use" of a model that takes prompts with label words. Thresholds are then in
@@ -44,7 +43,6 @@ class CardModel:
     is_adapter: bool = False
     num_labels: int | None = None
     takes_pairs: bool = False
-    scores_next_sentence: bool = False
     folded_temperature: float | None = None
     is_correction: bool = False
     usage: str = ""
@@ -83,16 +81,22 @@ class CardData:
     same_samples: bool = False
 
     @property
+    def test_id(self) -> str | None:
+        """The Hub id or the path of the data that were measured; None if they are not known.
+
+        The test set is a split of the training data, unless these are a file.
+        """
+        is_split = self.dataset is not None and not is_data_file(self.dataset)
+        return self.test_dataset or (self.dataset if is_split else None)
+
+    @property
     def test_name(self) -> str | None:
-        return display_name(self.test_dataset or self.dataset)
+        return display_name(self.test_id)
 
     def samples(self, count: float, unit: str) -> str:
         """Return what was measured, such as "the 60 samples of the test set of org/data", as Markdown."""
         name = self.test_name or ""
-        is_file = self.test_dataset is not None and is_data_file(name)
-        if is_data_file(name) and not is_file:  # the file of the training data, of which the test set is no part
-            name = ""
-        split = "" if is_file else f"the {escaped(self.measured_on)} set"
+        split = "" if is_data_file(name) else f"the {escaped(self.measured_on)} set"
         places = " of ".join(filter(None, (split, escaped(name))))
         return " ".join(filter(None, ("the", "" if isnan(count) else f"{int(count):,}", unit, "of", places)))
 

@@ -52,7 +52,7 @@ def _eval_results(card: CardContents) -> list["EvalResult"]:
         values += [(key, names[key] + before, result.pre.get(key)) for key in changed]
     common = {
         "task_type": card.model.task,
-        "dataset_type": hub_id(data.test_dataset or data.dataset) or "unknown",
+        "dataset_type": hub_id(data.test_id) or "unknown",
         "dataset_name": data.test_name or "unknown",
         "dataset_split": data.measured_on,
     }

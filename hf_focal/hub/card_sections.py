@@ -158,7 +158,7 @@ class ThresholdsSection:
             rows=[_threshold_cells(label, has_costs) for label in thresholds.labels],
             place=sentences.where_thresholds_are(card, thresholds),
             code=threshold_code(card, thresholds).rstrip() if is_in_config else "",
-            applied=sentences.what_applies_thresholds(thresholds),
+            applied="" if card.result.data.auto_class else sentences.what_applies_thresholds(thresholds),
         )
 
 

@@ -1,6 +1,8 @@
-"""Names of models and data on cards: Hub ids, and the last parts of paths."""
+"""Names of models and data on cards: Hub ids, and names of paths."""
 
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
+
+from ..utils.path_names import path_name
 
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
@@ -26,5 +28,5 @@ def hub_id(name: str | None) -> str | None:
 
 
 def display_name(name: str | None) -> str | None:
-    """Return `name` unchanged if it is a Hub id, or its last part if it is a path."""
-    return hub_id(name) or (PureWindowsPath(name).name if name else None) or None
+    """Return `name` unchanged if it is a Hub id, or its `path_name` if it is a path."""
+    return hub_id(name) or (path_name(name) if name else None) or None

@@ -38,7 +38,7 @@ from ..utils.constants import MULTI_LABEL
 from ..utils.data_names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
-from .model_loading import load_model, match_padding, scores_next_sentence, set_problem_type
+from .model_loading import auto_class_of, load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
 from .model_output import ModelOutput, WeightsOutput, earlier_correction
 from .model_scores import ModelScores, ScoredModel
@@ -105,6 +105,9 @@ class ModelSource(BaseSource):
         for column in self.task.inputs:
             if not column.is_optional and self.options.column(column.argument) is None:
                 raise InputError(column.argument, f"must be given {of_task}, got None")
+        if auto_class_of(self.config) and self.options.text_pair_column is None:
+            expected = f"must be given for {self.name!r}, which takes pairs of texts, got None"
+            raise InputError("text_pair_column", f"{expected}: give --text_pair_column")
         if self.options.group is not None and self.task.generates:
             raise InputError("group", f"must not be given {of_task}, got {self.options.group!r}")
 
@@ -277,6 +280,7 @@ class ModelSource(BaseSource):
         return DataSection(
             model=public_name(self.name),
             task=self.task.name,
+            auto_class=auto_class_of(self.config),
             options=self.options.to_dict(),
             num_processes=self.args.world_size,
             num_parameters=self.model.num_parameters(),
@@ -303,8 +307,8 @@ class ModelSource(BaseSource):
 
     def model_notes(self) -> list[str]:
         """Return what a reader of a result should know of how the scores are computed."""
-        if scores_next_sentence(self.config):
-            loading = "load it with AutoModelForNextSentencePrediction, since a pipeline gives it a new, random head"
+        if auto_class := auto_class_of(self.config):
+            loading = f"load it with {auto_class}, since a pipeline gives it a new, random head"
             return [*self.problem_type_notes, loading]
         return self.problem_type_notes
 
@@ -320,8 +324,7 @@ class ModelSource(BaseSource):
         super().write_card(folder, name, result, fitted_on, measured_on)
 
     def card_model(self, name: str, result: RunResult) -> CardModel:
-        next_sentence, package = scores_next_sentence(self.config), registering_package(self.model)
-        return CardModel(name, self.task.pipeline, self.name, package, scores_next_sentence=next_sentence)
+        return CardModel(name, self.task.pipeline, self.name, registering_package(self.model))
 
     def card_data(self, fitted_on: Samples, measured_on: Samples) -> CardData:
         fit, test = (

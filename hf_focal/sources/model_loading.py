@@ -13,10 +13,8 @@ from transformers.utils import check_peft_version, is_peft_available, is_timm_av
 from ..errors import InputError
 from ..tasks.heads import has_head
 from ..tasks.input_errors import as_input_errors
-from ..tasks.task import LabelKind, Task
+from ..tasks.task import LabelKind, Task, own_auto_class
 from ..utils.constants import MULTI_LABEL, WEBSITE
-
-_NEXT_SENTENCE = "ForNextSentencePrediction"
 
 
 def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
@@ -129,9 +127,9 @@ def set_problem_type(config: PreTrainedConfig, task: Task, problem_type: str | N
     return []
 
 
-def scores_next_sentence(config: PreTrainedConfig) -> bool:
-    """Return whether a model says if one text follows another, with a head that only its own Auto class loads."""
-    return (config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+def auto_class_of(config: PreTrainedConfig) -> str | None:
+    """Return the `own_auto_class` of the model of a config."""
+    return own_auto_class((config.architectures or [""])[0])
 
 
 def load_model(
@@ -144,8 +142,7 @@ def load_model(
     """
     with as_input_errors("model", name):
         try:
-            next_sentence = scores_next_sentence(config)
-            auto = getattr(transformers, "AutoModelForNextSentencePrediction" if next_sentence else task.auto_class)
+            auto = getattr(transformers, auto_class_of(config) or task.auto_class)
             model, loaded = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=trust_remote_code)
         except ValueError as error:
             if has_head(auto, config):

@@ -27,6 +27,8 @@ _FITS: dict[ColumnType, Callable[[Any], bool]] = {
     ColumnType.LABELS: lambda feature: True,
 }
 _MOST_OPTIONS = 3  # in an error
+# How names of columns of first texts end, and those of second texts in their place.
+_SECOND_ENDINGS = {"premise": "hypothesis", "1": "2", "a": "b", "A": "B"}
 _LABELS = ("label", "labels")  # names of columns that are not suggested as inputs
 
 
@@ -37,14 +39,25 @@ class Column(NamedTuple):
     column: str  # its name in the data
     name: str  # its name in the selection
     holds: ColumnType
+    optional: str | None = None  # an argument for another column of inputs, which was not given
 
 
 def input_columns(task: Task, column_of: Callable[[str], str | None]) -> list[Column]:
     """Return the columns of a task's inputs. `column_of` returns the data's column for an argument, None for none."""
     columns = ((wanted, wanted.column or column_of(wanted.argument)) for wanted in task.inputs)
+    optional = next((one.argument for one in task.inputs if one.is_optional and column_of(one.argument) is None), None)
     return [
-        Column(wanted.argument, column, wanted.name, wanted.holds) for wanted, column in columns if column is not None
+        Column(wanted.argument, column, wanted.name, wanted.holds, optional)
+        for wanted, column in columns
+        if column is not None
     ]
+
+
+def second_text_column(rows: Dataset, first: str) -> str | None:
+    """Return the column of strings whose name says that its texts follow those of `first`, such as sentence2."""
+    names = [first.removesuffix(end) + other for end, other in _SECOND_ENDINGS.items() if first.endswith(end)]
+    is_text = _FITS[ColumnType.STRINGS]
+    return next((name for name in names if name in rows.features and is_text(_common_type(rows.features[name]))), None)
 
 
 def select_columns(split: NamedSplit, *columns: Column) -> Dataset:
@@ -101,6 +114,8 @@ def _hint(rows: Dataset, column: Column, named: list[str]) -> str:
         if name not in named and normalized(name) not in _LABELS and _FITS[column.holds](_common_type(feature))
     ]
     options = " or ".join(column_option(column.argument, name) for name in fitting[:_MOST_OPTIONS])
+    if len(fitting) > 1 and column.optional:
+        options += f", and for pairs also --{column.optional}"
     return f"; give {options}" if fitting else ""
 
 

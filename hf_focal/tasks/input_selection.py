@@ -11,7 +11,14 @@ from ..errors import InputError, some_of
 from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
 from .answer_numbers import answer_numbers
-from .column_selection import Column, flatten_translations, input_columns, sample_keys, select_columns
+from .column_selection import (
+    Column,
+    flatten_translations,
+    input_columns,
+    sample_keys,
+    second_text_column,
+    select_columns,
+)
 from .input_options import InputOptions
 from .label_columns import LabelColumns, LabelShape
 from .label_numbers import ModelLabels, add_classes, add_tags
@@ -57,10 +64,11 @@ def select_inputs(task: Task, split: NamedSplit, config: PreTrainedConfig, optio
             samples = samples.add_column(name, _strings(argument, split, column))
     if task.has_equal_options:
         _check_choices(split.data_name, samples["choices"][:])
-    notes: list[str] = []
+    notes = _notes_on_pairs(task, split, options)
     match task.labels:
         case LabelKind.CLASSES:
-            samples, notes = _with_classes(samples, split, config, options)
+            samples, notes_on_labels = _with_classes(samples, split, config, options)
+            notes += notes_on_labels
         case LabelKind.ANSWERS:
             samples = _with_answers(samples, split, options)
         case LabelKind.TAGS:
@@ -100,6 +108,17 @@ def with_known_columns(split: NamedSplit, options: InputOptions, *arguments: str
         if alike:
             options = replace(options, **{argument: (exact or alike)[0]})
     return options
+
+
+def _notes_on_pairs(task: Task, split: NamedSplit, options: InputOptions) -> list[str]:
+    """Return a note if the data seem to have second texts that a text classifier does not get."""
+    if "text_pair_column" not in task.column_arguments or options.text_pair_column is not None:
+        return []
+    second = second_text_column(split.rows, options.text_column)
+    if second in (None, options.label_column, options.cluster_column, options.group):
+        return []
+    texts = f"only the texts of {split.where(options.text_column)} are used"
+    return [f"{texts}: if the model takes pairs, give {column_option('text_pair_column', str(second))}"]
 
 
 def _with_classes(

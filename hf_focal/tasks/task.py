@@ -113,6 +113,7 @@ class Task:
         return self.modality.value
 
 
+_NEXT_SENTENCE = "ForNextSentencePrediction"
 _QUESTION = (
     Input("question_column", "question", ColumnType.STRINGS),
     Input("choices_column", "choices", ColumnType.LISTS_OF_STRINGS),
@@ -156,7 +157,7 @@ _TASKS = (
         labels=LabelKind.CLASSES,
         auto_class="AutoModelForSequenceClassification",
         peft_class="AutoPeftModelForSequenceClassification",
-        class_endings=("ForSequenceClassification", "ForNextSentencePrediction"),
+        class_endings=("ForSequenceClassification", _NEXT_SENTENCE),
         has_classes=True,
         example='"A text to classify.", top_k=None',
         encode=batches.encode_texts,
@@ -269,6 +270,14 @@ _TASKS_OF_RESULTS = PIPELINES | {task.name: task for task in (*_TASKS, MULTIPLE_
 def task_of_class(class_name: str) -> Task | None:
     """Return the task that the name of a model's class implies, or None if it implies none."""
     return next((task for task in _TASKS if class_name.endswith(task.class_endings)), None)
+
+
+def own_auto_class(class_name: str) -> str | None:
+    """Return the class of Transformers that loads the head of a model's class, if it is not that of its task.
+
+    No pipeline loads such a head: the pipeline of the task gives the model a new, random one.
+    """
+    return f"AutoModel{_NEXT_SENTENCE}" if class_name.endswith(_NEXT_SENTENCE) else None
 
 
 def unit_of(task: str | None, default: str = "samples") -> str:

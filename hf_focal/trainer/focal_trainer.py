@@ -56,6 +56,7 @@ from ..scores.analysis.examples import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..scores.meanings import Link
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
+from ..tasks.task import own_auto_class
 from ..utils.model_wrappers import plain_submodules, unwrap
 from .accumulators import (
     Accumulator,
@@ -829,6 +830,7 @@ class FocalTrainer(Trainer):
             gamma_history(self.state.log_history),
             measured_on=measured_name,
             fitted_on=fit_name,
+            auto_class=own_auto_class(type(without_adapter(self.model)).__name__),
             intervals=has_samples,
             label_names=label_names_of(self.model),
         )

@@ -19,6 +19,7 @@ def trained_result(
     *,
     measured_on: str | None,
     fitted_on: str | None,
+    auto_class: str | None = None,
     **options: Any,
 ) -> RunResult:
     """Return the result of test data, measured before and after the correction of a fit.
@@ -26,6 +27,7 @@ def trained_result(
     Args:
         confusion: that of words or pixels, whose predictions no temperature changes; None for samples.
         measured_on, fitted_on: the names of the data, if they have one; the same if they are the same samples.
+        auto_class: the `own_auto_class` of the model.
         **options: as for `RunResult.from_metrics`.
     """
     cross_fit = CrossFit(**fit.to_dict()) if fit is not None and fit.is_cross_fitted else None
@@ -34,7 +36,7 @@ def trained_result(
         None if fit is None else fit.temperature,
         before,
         after,
-        data=DataSection(measured_on=measured_on),
+        data=DataSection(measured_on=measured_on, auto_class=auto_class),
         fit=FitSection(fitted_on, cross_fit),
         subsets=SubsetSection(gamma_history=gamma_history),
         **options,

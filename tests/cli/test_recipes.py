@@ -47,6 +47,12 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert [*tmp_path.iterdir()] == [config] and config.read_text() == "mine"
 
 
+def test_a_missing_action_is_told_with_those_that_there_are(capsys):
+    with pytest.raises(SystemExit):
+        main(["recipe"])
+    assert "required: {list,copy} (see" in capsys.readouterr().err
+
+
 def test_an_unknown_recipe(capsys):
     assert main(["recipe", "copy", "texts"]) == 2
     assert "recipe must be one of image_classification, " in capsys.readouterr().err

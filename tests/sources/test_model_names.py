@@ -15,5 +15,9 @@ def test_a_path_is_published_by_its_last_part(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     assert public_name(str(tmp_path / "org" / "name")) == "name"
     assert public_name("org/name") == "org/name"
+    (tmp_path / "org" / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert public_name("./org/model/") == loss_of("org/model") == "org/model"  # "model" says nothing
+    assert public_name(str(tmp_path / "org" / "model")) == "model"
     monkeypatch.chdir(tmp_path / "org" / "name")
     assert public_name(".") == public_name("../name/") == "name"

@@ -3,9 +3,17 @@
 import pytest
 from datasets import Dataset, Features, Image, LargeList, List, Value
 
-from hf_focal.tasks.column_selection import Column, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.column_selection import (
+    Column,
+    flatten_translations,
+    input_columns,
+    sample_keys,
+    second_text_column,
+    select_columns,
+)
+from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.named_split import NamedSplit
-from hf_focal.tasks.task import ColumnType
+from hf_focal.tasks.task import TASKS, ColumnType
 
 TOKENS = Column("token_column", "words", "tokens", ColumnType.LISTS_OF_STRINGS)
 TEXT = Column("text_column", "text", "text", ColumnType.STRINGS)
@@ -31,6 +39,29 @@ def test_a_column_is_named_once():
     split = Dataset.from_dict({"text": ["a"]})
     with pytest.raises(ValueError, match="label_column must be a different column from text_column, got"):
         select_columns(NamedSplit("test", split), TEXT, Column("label_column", "text", "label", ColumnType.LABELS))
+
+
+def test_the_error_names_the_option_for_second_texts():
+    split = NamedSplit("test", Dataset.from_dict({"premise": ["a"], "hypothesis": ["b"], "label": [0]}))
+    hint = "; give --text_column premise or --text_column hypothesis"
+    for task, also in (("text-classification", ", and for pairs also --text_pair_column$"), ("causal-lm", "$")):
+        with pytest.raises(ValueError, match=f"{hint}{also}"):
+            select_columns(split, *input_columns(TASKS[task], InputOptions().column))
+
+
+@pytest.mark.parametrize(
+    ("first", "columns", "second"),
+    [
+        ("premise", {"hypothesis": "b"}, "hypothesis"),
+        ("question1", {"question2": "b"}, "question2"),
+        ("sentence_A", {"sentence_B": "b"}, "sentence_B"),
+        ("text", {"title": "b", "id": "7"}, None),
+        ("text1", {"text2": 7}, None),
+    ],
+)
+def test_names_tell_second_texts(first, columns, second):
+    rows = Dataset.from_dict({name: [value] for name, value in {first: "a", **columns, "label": "x"}.items()})
+    assert second_text_column(rows, first) == second
 
 
 def test_keys_are_equal_for_equal_samples():

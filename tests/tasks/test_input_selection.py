@@ -26,6 +26,20 @@ def test_the_column_may_be_called_labels():
         selected(classes=[0, 2])
 
 
+def test_second_texts_without_an_option_are_noted():
+    split = NamedSplit("test", Dataset.from_dict({"premise": ["a"], "hypothesis": ["b"], "label": [0]}))
+    task = TASKS["text-classification"]
+    _, (note,) = select_inputs(task, split, UNNAMED, InputOptions(text_column="premise"))
+    assert note.endswith("give --text_pair_column hypothesis")
+    for options in (
+        InputOptions(text_column="premise", text_pair_column="hypothesis"),
+        InputOptions(text_column="hypothesis"),
+    ):
+        assert select_inputs(task, split, UNNAMED, options).notes == []
+    other = InputOptions(text_column="premise", group="hypothesis")
+    assert select_inputs(task, split, UNNAMED, other).notes == []
+
+
 def test_sounds_are_lists_of_numbers():
     split = Dataset.from_dict({"audio": ["a.wav"], "label": [0]})
     with pytest.raises(
@@ -66,7 +80,7 @@ def test_the_error_for_another_name_has_the_option():
     split = split.add_column("Topic", ["cat|dog"]).remove_columns("label")
     with pytest.raises(InputError) as refused:
         select_inputs(TASKS["text-classification"], NamedSplit("test", split), CONFIG, InputOptions())
-    assert str(refused.value).endswith("""'s Review' or --text_column Topic""")
+    assert str(refused.value).endswith("""'s Review' or --text_column Topic, and for pairs also --text_pair_column""")
     several = GPCNNConfig(id2label=CONFIG.id2label, problem_type="multi_label_classification")
     with pytest.raises(InputError) as refused:
         options = InputOptions(text_column="Customer's Review")

@@ -56,6 +56,10 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
     trainer = trainer_of(tmp_path, model, loss="focal:gamma=2", max_steps=1, **data)
     trainer.train()
     assert trainer.evaluate()["eval_num_samples"] == trainer.fit_temperature().num_samples == 20
+    trainer.save_calibrated()
+    trainer.create_model_card()
+    card = (tmp_path / "README.md").read_text()
+    assert f"AutoModel{name.removeprefix('Bert')}.from_pretrained(" in card and "pipeline(" not in card
     if name == "BertForMultipleChoice":
         with pytest.raises(ValueError, match="method must be 'temperature' for multiple choice, got 'vector'"):
             trainer.fit_correction(method="vector")

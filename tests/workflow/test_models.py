@@ -655,5 +655,31 @@ def test_the_code_on_the_card_loads_models_without_a_pipeline(cases, kind, tmp_p
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), flags=re.DOTALL)[:1]
     exec(code.replace('"your-username/out"', repr(str(tmp_path / "out"))))
     assert "tensor([[" in capsys.readouterr().out
-    has_note = any("load it with AutoModelForNextSentencePrediction" in note for note in result.notes)
-    assert has_note == (kind == "sentence pairs")
+    is_own = kind == "sentence pairs"
+    own = "AutoModelForNextSentencePrediction" if is_own else None
+    assert any(f"load it with {own}" in note for note in result.notes) == is_own
+    metrics = tmp_path / "out" / "report" / "metrics.json"
+    assert RunResult.load(metrics).data.auto_class == own
+    values = json.loads(metrics.read_text())
+    values["details"].pop("auto_class", None)  # as an earlier version wrote it
+    metrics.write_text(json.dumps(values))
+    assert RunResult.load(metrics).data.auto_class is None
+
+
+def test_a_next_sentence_model_needs_pairs(cases):
+    case = cases["sentence pairs"]
+    with pytest.raises(
+        InputError, match=r"^text_pair_column must be given for .*, got None: give --text_pair_column$"
+    ):
+        evaluate_model(case.folder, str(case.test))
+
+
+def test_the_code_on_the_card_decides_by_thresholds_without_a_pipeline(cases, tmp_path, capsys):
+    case = cases["sentence pairs"]
+    calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", precision=0.5, **case.options)
+    card = (tmp_path / "out" / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    code = "".join(block for block in blocks if "transformers" in block or "thresholds" in block)
+    exec(code.replace('"your-username/out"', repr(str(tmp_path / "out"))), {})
+    assert "thresholds" in code and "pipeline(" not in card
+    assert re.search(r"^\[('LABEL_[01]')?\]$", capsys.readouterr().out, flags=re.MULTILINE)

@@ -32,7 +32,8 @@ class DataSection:
     """What was measured, and on what.
 
     `date` is the day of the measurement. `model` and `task` are None for the result of a trainer, and `url` is where
-    the model was published. `measured_on` names the data, and `options` says how they were read. `was_calibrated`:
+    the model was published. `auto_class` loads the model's head, where the pipeline of the task does not; see
+    `own_auto_class`. `measured_on` names the data, and `options` says how they were read. `was_calibrated`:
     whether the model came with a correction. `chance_error`: the error of guessing among the options of questions.
     """
 
@@ -40,6 +41,7 @@ class DataSection:
     model: str | None = None
     url: str | None = None
     task: str | None = None
+    auto_class: str | None = None
     options: dict[str, Any] | None = None
     num_processes: Count | None = None
     num_parameters: Count | None = None

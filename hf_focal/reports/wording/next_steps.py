@@ -19,6 +19,8 @@ from .verdicts import costs_answers
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 _COST_OPTION = Code(option("cost", (1, 5)))
 _COST_HINT = " in its place, if a miss costs five times as much as a false alarm"
+# What Transformers leaves in the folder of a training, which `hub_publishing` does not upload either.
+_TRAINING_FILES = ("checkpoint-*", "training_args.bin", "trainer_state.json")
 _PRECISION, _RECALL = 0.9, 0.8  # goals of thresholds in steps
 
 
@@ -281,6 +283,9 @@ def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[S
         return [_serving_step(result, output, has_decisions), *upload]
     if not is_folded:
         return [Step.of(*load, ", and apply its correction as its README.md shows"), *upload]
+    if auto_class := result.data.auto_class:
+        loaded = Code(f"{auto_class}.from_pretrained({output!r})")
+        return [Step.of("load it with its own class, since a pipeline loads another head: ", loaded), *upload]
     if task in _PIPELINES:
         loading = [Step.of("load it like any other model: ", Code(f"pipeline({task!r}, model={output!r})"))]
         if has_decisions and task != "token-classification":
@@ -312,7 +317,7 @@ def _steps_to_publish(result: RunResult, folder: str, *others: str) -> list[Step
 def steps_after_training(result: RunResult, folder: str, published: bool) -> list[Step]:
     """Return what to do with the folder of a trained, corrected, and perhaps `published` model."""
     steps = [Step.of("load it, as ", Code(str(Path(folder, "README.md"))), " shows")]
-    steps += [] if published else _steps_to_publish(result, folder, "checkpoint-*")
+    steps += [] if published else _steps_to_publish(result, folder, *_TRAINING_FILES)
     parent = Path(folder).resolve().parent
     reports = sorted(parent.glob("*/report/metrics.json"))
     compared = [file.parents[1].name for file in reports if _has_test_set_of(result, file)]

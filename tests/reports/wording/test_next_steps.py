@@ -96,6 +96,15 @@ def test_a_corrected_model_is_loaded_from_its_folder_and_a_threshold_gets_anothe
     assert first["output"] and first["test_dataset"] == "test.csv" and "precision" not in first
 
 
+def test_a_head_that_no_pipeline_loads_is_loaded_by_its_own_class():
+    own = {"auto_class": "AutoModelForNextSentencePrediction"}
+    result = result_of(1.0, fitted_on="dataset 'other.csv'", **own)
+    better = dataclasses.replace(result, post={key: value / 2 for key, value in result.pre.items()})
+    steps = steps_of(better, GIVEN | {"test_dataset": "test.csv", "output": "calibrated"})
+    assert "AutoModelForNextSentencePrediction.from_pretrained('calibrated')" in steps[0]
+    assert not any("pipeline(" in step for step in steps)
+
+
 def test_a_page_knows_only_what_the_result_holds():
     details = {"fitted_on": "split 'dev' of dataset 'org/d'", "measured_on": "split 'test' of test_dataset 'org/d'"}
     result = result_of(5.0, **details, options={"text_pair_column": "b"})
@@ -330,7 +339,8 @@ def test_a_trained_model_is_loaded_published_and_compared(tmp_path, monkeypatch)
     result = result_of(1.0)
     loading, publishing = map(str, steps_after_training(result, "out/flsd53", published=False))
     assert "`out/flsd53/README.md`" in loading
-    assert "hf upload USER/flsd53 out/flsd53 . --exclude report.html --exclude 'checkpoint-*'`" in publishing
+    training = "--exclude 'checkpoint-*' --exclude training_args.bin --exclude trainer_state.json"
+    assert f"hf upload USER/flsd53 out/flsd53 . --exclude report.html {training}`" in publishing
     assert [*map(str, steps_after_training(result, "out/flsd53", published=True))] == [loading]
     for name in ("flsd53", "brier"):
         result_of(1.0).save(_new_report(tmp_path / "out" / name))
