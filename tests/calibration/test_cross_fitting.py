@@ -70,6 +70,17 @@ def test_a_shrunk_temperature_is_measured_as_it_is():
     assert shrunk
 
 
+def test_the_reason_names_a_simpler_correction_that_is_not_shown_to_be_worse():
+    fit = fit_correction(*distorted(500, (2.0,) * 3, (0.3, 0.0, -0.3)))
+    assert fit.chosen == "bias"
+    gain = fit.before["nll"] - fit.scores["temperature"]["nll"]
+    assert fit.reason.endswith(
+        f"; temperature scaling, which is simpler and not shown to be worse, lowers it by {gain:.4f}"
+    )
+    clear = fit_correction(*distorted(3000, (2.0,) * 3, (1.0, 0.0, -1.0)))  # a temperature is clearly worse
+    assert clear.chosen != "temperature" and "temperature" not in clear.reason
+
+
 def test_a_method_that_was_asked_for_warns_if_it_is_no_better_than_a_temperature():
     with pytest.warns(UserWarning, match="vector scaling is no better than a temperature .*: NLL 0.* against 0"):
         assert fit_correction(*distorted(200, (1.5,) * 3, (0.0,) * 3, seed=4), "vector").method == "vector"
