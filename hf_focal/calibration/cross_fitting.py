@@ -441,7 +441,9 @@ def _shrunk_fit(fitted: Correction | Temperature, strength: float, samples: _Sam
     after = samples.scores(shrunk.apply(samples.logits))
     value = 1 / (strength / fitted.value + 1 - strength)
     values = tuple((1 / shrunk.A).tolist()) if fitted.values else ()
-    return replace(fitted, value=value, values=values, ece_after=after["ece"], nll_after=after["nll"])
+    return replace(
+        fitted, value=value, values=values, shrunk_from=fitted.value, ece_after=after["ece"], nll_after=after["nll"]
+    )
 
 
 def _nll(logits: Tensor, labels: Tensor, link: str) -> Tensor:

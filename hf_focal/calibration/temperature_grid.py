@@ -76,6 +76,16 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
     return temperatures
 
 
+def grid_text(temperatures: np.ndarray) -> str:
+    """Return a grid (G,) as sentences name it, such as "0.1, 0.2, ..., 10"."""
+    values = np.unique(temperatures)
+    if len(values) <= 3:
+        return ", ".join(f"{value:.4g}" for value in values)
+    if np.allclose(np.diff(values), values[1] - values[0], rtol=1e-6):
+        return f"{values[0]:.4g}, {values[1]:.4g}, ..., {values[-1]:.4g}"
+    return f"{len(values)} temperatures from {values[0]:.4g} to {values[-1]:.4g}"
+
+
 class GridEndWarning(UserWarning):
     """A fitted T is at an end of its grid."""
 

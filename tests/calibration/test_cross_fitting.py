@@ -1,6 +1,7 @@
 """Choosing a correction by cross-fitting."""
 
 import inspect
+import json
 import math
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from hf_focal import (
     Correction,
     FocalTrainer,
     InputError,
+    Temperature,
     calibrate_model,
     fit_correction,
     fit_temperature,
@@ -66,7 +68,13 @@ def test_a_shrunk_temperature_is_measured_as_it_is():
         metrics.update(logits / fit.temperature.value, labels)
         assert fit.temperature.nll_after == pytest.approx(metrics.compute()["nll"])
         assert fit.changed_predictions == 0
-        shrunk += fit.strength < 1
+        if fit.strength < 1:
+            shrunk += 1
+            assert fit.temperature.shrunk_from == T
+            assert str(fit.temperature).startswith(
+                f"T = {fit.temperature.value:.4g} (shrunk from {T:.4g}, the T with the lowest NLL): "
+            )
+        assert Temperature.from_dict(json.loads(json.dumps(fit.temperature.to_dict()))) == fit.temperature
     assert shrunk
 
 
