@@ -139,7 +139,8 @@ def _percent(share: float) -> str:
 
 def _steps_after_evaluate(result: RunResult, commands: RunCommands) -> list[Step]:
     if result.data.task == "scores" and "brier" not in result.pre:
-        save = "a correction needs the scores of all classes: save these in held_out.csv and test.csv, then "
+        files = f"{commands.held_out_file} and {commands.test_file}"
+        save = f"a correction needs the scores of all classes: save these in {files}, then "
         return [Step.of(save, commands.calibrate_all_scores())]
     calibrating: tuple[Part, Part] = commands.calibrate(), commands.data_note
     if result.data.was_calibrated:
@@ -158,12 +159,14 @@ def _steps_after_calibrate(result: RunResult, commands: RunCommands) -> list[Ste
         because = f": {reason_for_none(fit.num_samples)}" if fit is not None and fit.reason else ""
         return [Step.of(f"use the model without a correction{because}")]
     if not result.has_own_test_data:
-        other = ", where test.csv has other labeled data"
+        other = f", where {commands.test_file} has other labeled data"
         return [Step.of("measure the correction: ", commands.calibrate_with_test_data(), other)]
     if "NLL" in not_lowered(result) and not result.prior:
         return [Step.of("use the model without this correction, or fit it on more data like these")]
     if commands.output is None and commands.repository is None:
         return [Step.of("save the result: ", commands.calibrate())]
+    if result.data.task == "scores":
+        return [_step_with_new_scores(result, commands)]
     is_published = commands.repository is not None
     return _uses(result, str(commands.repository or commands.output), commands.is_of_onnx, is_published)
 
@@ -180,7 +183,7 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
                 f"{none}, and these data can show no precision above the {100 * share:.1f}% of a yes to everything"
             )
             held_out = commands.calibrate_on_more_data()
-            return [Step.of(f"{without}; choose it on more labeled data, here held_out.csv: ", held_out)]
+            return [Step.of(f"{without}; choose it on more labeled data, here {commands.held_out_file}: ", held_out)]
         lower = commands.calibrate(precision=percent / 100)
         return [Step.of(f"{none}; ask for a precision that these data can show: ", lower)]
     if any(label.no_costs_least for label in labels):
@@ -189,7 +192,7 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         lower = commands.calibrate(precision=percent / 100)
         return [Step.of(f"{none}; ask for less, for example: ", lower)]
     more = commands.calibrate_on_more_data()
-    return [Step.of(f"{none}; choose it on more labeled data, here held_out.csv: ", more)]
+    return [Step.of(f"{none}; choose it on more labeled data, here {commands.held_out_file}: ", more)]
 
 
 def _percent_within_reach(result: RunResult) -> int:
@@ -262,14 +265,19 @@ def threshold_command(
     return goal, (commands or recorded_commands(result, folder)).choose_threshold(goal, "GOAL")
 
 
+def _step_with_new_scores(result: RunResult, commands: RunCommands) -> Step:
+    """Say how to correct new scores in the format of those that the correction was fitted to."""
+    has_decisions = result.thresholds is not None and not result.thresholds.is_empty
+    added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
+    correction = f"{commands.repository or commands.output}/correction.json"
+    correct = apply_command(correction, commands.new_file, "corrected")
+    return Step.of(f"add {added} to new scores, here those of {commands.new_file}: ", correct)
+
+
 def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[Step]:
     """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
     task, is_folded = result.data.task, result.fit.folded is not False
     has_decisions = result.thresholds is not None and not result.thresholds.is_empty
-    if task == "scores":
-        added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
-        correct = apply_command(f"{output}/correction.json")
-        return [Step.of(f"add {added} to new scores, here those of new.csv: ", correct)]
     load, upload = ("load ", Code(output)), [] if published else _steps_to_publish(result, output)
     if task == "multiple-choice":
         scored = ", and score options, with calibrated probabilities, as its README.md shows: "

@@ -212,6 +212,51 @@ def table(kind, size=400, sharpness=3.0, seed=0):
     return pd.DataFrame(columns | {f"label_{name}": ones[:, number] for number, name in enumerate("abc")}), []
 
 
+def write_scores(path, seed):
+    """Overconfident scores of three classes in the format that the name says."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(400, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    if path.suffix == ".npz":
+        np.savez(path, logits=3 * logits, labels=labels)
+        return
+    rows = pd.DataFrame({"logits": (3 * logits).tolist(), "label": labels})
+    if path.suffix == ".parquet":
+        rows.to_parquet(path)
+    else:
+        rows.to_json(path, orient="records", lines=path.suffix == ".jsonl")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "written"), [(".npz", ".jsonl"), (".json", ".jsonl"), (".jsonl", ".jsonl"), (".parquet", ".parquet")]
+)
+def test_commands_name_files_in_the_format_of_the_users_own(suffix, written, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("mine", "held_out", "test", "new")):
+        write_scores(tmp_path / f"{name}{suffix}", seed)
+
+    def run(*words):
+        assert main([*words]) == 0
+        printed = capsys.readouterr().out
+        return [shlex.split(found)[1:] for found in re.findall("`(hf-focal .*?)`", printed)]
+
+    (calibrating,) = run("evaluate", "--scores", f"mine{suffix}")
+    assert calibrating[:5] == ["calibrate", "--scores", f"held_out{suffix}", "--test_scores", f"mine{suffix}"]
+    testing, _ = run("calibrate", "--scores", f"mine{suffix}", "--output", "out")
+    assert testing[-2:] == ["--test_scores", f"test{suffix}"]
+    applying, _ = run(*testing)
+    assert applying == ["apply", "out_2/correction.json", f"new{suffix}", "--output", f"corrected{written}"]
+    assert run(*applying) == [] and (tmp_path / f"corrected{written}").is_file()
+    card = (tmp_path / "out_2" / "README.md").read_text(encoding="utf-8")
+    assert f"hf-focal apply correction.json scores{suffix} --output calibrated{written}\n" in card
+
+
+def test_files_of_a_folder_have_the_format_of_those_to_come(tmp_path):
+    write_scores(tmp_path / "part.parquet", 0)
+    (command,) = commands(steps_of(evaluated(task="scores"), {"scores": str(tmp_path)}))
+    assert command["scores"] == "held_out.parquet"
+
+
 @pytest.mark.parametrize("kind", ["classes", "yes or no", "labels"])
 def test_commands_for_tables_run_as_they_are_printed(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
