@@ -10,6 +10,7 @@ from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_
 from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, classifies_samples, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
+from ...utils.shown_names import counted
 from ..results.run_results import READ_ERRORS, RunResult
 from .correction_effects import lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
@@ -44,6 +45,7 @@ def next_steps(result: RunResult, commands: RunCommands | None = None, folder: s
         steps.append(_step_for_ece(result, commands))
     steps += _steps_without_threshold(result, commands)
     steps += _steps_after_evaluate(result, commands) if evaluated else _steps_after_calibrate(result, commands)
+    steps += _steps_for_other_labels(result, commands)
     shown, calibrating = [command for step in steps for command in step.commands], commands.calibrate()
     shows_command = evaluated and any(command.extends(calibrating) for command in shown)
     steps += _steps_to_threshold(result, commands, shows_command)
@@ -177,7 +179,7 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         return []
     labels, none = result.thresholds.labels, "no threshold reaches the goal"
     if provable := [label.provable_precision for label in labels if label.provable_precision is not None]:
-        percent = math.floor(round(100 * max(provable), 1))  # 100 * 0.57 is 56.99...
+        percent = _whole_percent(max(provable))
         if result.link == "sigmoid" and len(labels) == 1 and percent <= 100 * (share := result.post_bins.means()[1]):
             without = (
                 f"{none}, and these data can show no precision above the {100 * share:.1f}% of a yes to everything"
@@ -193,6 +195,33 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         return [Step.of(f"{none}; ask for less, for example: ", lower)]
     more = commands.calibrate_on_more_data()
     return [Step.of(f"{none}; choose it on more labeled data, here {commands.held_out_file}: ", more)]
+
+
+def _whole_percent(share: float) -> int:
+    return math.floor(round(100 * share, 1))  # 100 * 0.57 is 56.99...
+
+
+def _steps_for_other_labels(result: RunResult, commands: RunCommands) -> list[Step]:
+    """Return what to do for labels without a threshold if others have one; [] if a no to each sample costs least."""
+    if result.thresholds is None or result.thresholds.is_empty:
+        return []
+    missing = [label for label in result.thresholds.labels if label.value is None and not label.no_costs_least]
+    if not missing:
+        return []
+    without = f"for the {counted(len(missing), 'label')} without a threshold"
+    labels = result.subsets.labels
+    shares = dict(zip(labels.name, labels.frequency, strict=True)) if labels else {}
+    percents = [_whole_percent(label.provable_precision or 0) for label in missing]
+    # A yes to everything has the precision of a label's share.
+    pairs = zip(missing, percents, strict=True)
+    reached = [percent for label, percent in pairs if percent > 100 * shares.get(label.name, 0)]
+    if not reached:
+        more, file = commands.calibrate_on_more_data(), commands.held_out_file
+        return [Step.of(f"{without}, choose it on more labeled data, here {file}: ", more)]
+    if len(reached) < len(missing):
+        without = f"for {len(reached)} of the {len(missing)} labels without a threshold"
+    lower = commands.calibrate(precision=min(reached) / 100)
+    return [Step.of(f"{without}, ask for a precision that these data can show: ", lower)]
 
 
 def _percent_within_reach(result: RunResult) -> int:

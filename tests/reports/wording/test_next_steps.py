@@ -14,6 +14,7 @@ from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
 from hf_focal.command_lines import CommandLine, RunCommands, names_held_out_data
 from hf_focal.reports import RunResult
+from hf_focal.reports.results.result_sections import Labels
 from hf_focal.reports.wording.model_warnings import warnings_of
 from hf_focal.reports.wording.next_steps import next_steps, steps_after_training, threshold_command
 from hf_focal.reports.wording.verdicts import verdict
@@ -343,6 +344,36 @@ def test_no_precision_below_the_share_of_positives_is_advised():
     result = dataclasses.replace(result, link="sigmoid")
     (step,) = [step for step in steps_of(result, GIVEN) if "threshold" in step]
     assert "no precision above the" in step and "--precision 0.1" not in step
+
+
+@pytest.mark.parametrize(
+    ("provable", "costs", "step"),
+    [
+        ((0.876, 0.801), False, "for the 2 labels without a threshold, ask for a precision .* --precision 0.8 "),
+        ((0.876, 0.2), False, "for 1 of the 2 labels without a threshold, ask for a precision .* --precision 0.87 "),
+        (
+            (0.2, None),
+            False,
+            "for the 2 labels .*, choose it on more labeled data, here held_out.csv: .* --precision 0.9",
+        ),
+        ((None, None), True, None),
+    ],
+)
+def test_labels_without_a_threshold_beside_others_get_a_step(provable, costs, step):
+    labels = [{"name": "a", "value": 0.9, "reason": None, "precision": 0.9, "recall": 0.5}]
+    labels += [
+        {"name": name, "value": None, "reason": "few", "precision": None, "recall": None}
+        | {"provable_precision": shown, "no_costs_least": costs}
+        for name, shown in zip("bc", provable, strict=True)
+    ]
+    section = {"for": "precision >= 90%", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = evaluated(thresholds=section)
+    columns = {name: [0.4] * 3 for name in ("frequency", "f1", "before", "after", "temperature")}
+    subsets = dataclasses.replace(result.subsets, classes=None, labels=Labels(name=[*"abc"], **columns))
+    result = dataclasses.replace(result, link="sigmoid", subsets=subsets)
+    given = {"precision": 0.9, "dataset": "data/mine.csv"}
+    found = [text.replace("`", " ") for text in steps_of(result, GIVEN | given) if "without a threshold" in text]
+    assert len(found) == (step is not None) and all(re.match(step, text) for text in found)
 
 
 def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():
