@@ -289,7 +289,7 @@ def test_few_samples_are_told():
     for objective, enough in (("nll", 200), ("ece", 500)):
         assert few_samples(objective, enough, "words") == ""
         expected = f"T is fitted on {enough - 1} words: with fewer than {enough}, it can make calibration worse"
-        assert few_samples(objective, enough - 1, "words") == expected
+        assert few_samples(objective, enough - 1, "words") == f"{expected}; 100 are enough only for the method auto"
 
 
 def test_a_grid_that_can_only_harm_is_told():

@@ -220,7 +220,7 @@ def test_the_text_says_what_was_trained_and_measured():
     assert "![Reliability diagram after temperature scaling](report/reliability_after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
     assert "folded into the weights, so you do not need to apply it" in text
-    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse." in text
+    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse; 100 are" in text
 
 
 def test_the_text_says_how_t_was_found():
