@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .tasks.file_formats import is_file
+from .tasks.file_formats import FORMATS, is_file
 from .utils.data_names import DataName
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
@@ -26,8 +26,12 @@ _OF_EVALUATE = (
 _OLD_GOAL = ("precision", "coverage", "recall", "f1", "cost", "push_to_hub", "private", "reference", "save_scores")
 _NUMBERS = ("cost", "new_prior")  # arguments that are numbers with commas between them
 _WITH_LINE_BREAKS = ("prompt", "system")  # whose line breaks the parser reads as backslash and n
-# Files that stand for data that the user does not have yet.
-_HELD_OUT, _TEST, _NEW = "held_out.csv", "test.csv", "new.csv"
+# Files that stand for data that the user does not have yet, without their suffix: that of the user's own file.
+_HELD_OUT, _TEST, _NEW = "held_out", "test", "new"
+_DEFAULT_SUFFIX = ".csv"
+_TABLE_SUFFIXES = (*FORMATS, ".npz", ".npy")
+# What `hf-focal apply` writes for files in formats that it only reads.
+_WRITTEN_FOR = {".json": ".jsonl", ".npz": ".jsonl", ".npy": ".jsonl"}
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,20 @@ def option(name: str, value: Any) -> str:
     return shlex.join(_words_of(name, value))
 
 
-def apply_command(correction: str) -> CommandLine:
-    """Return the command that adds calibrated probabilities to new scores, which are in new.csv."""
-    return CommandLine("apply", {"output": "corrected.csv"}, (correction, _NEW))
+def apply_command(correction: str, scores: str, output: str) -> CommandLine:
+    """Return the command that adds calibrated probabilities to the scores in a file."""
+    suffix = suffix_of(scores)
+    return CommandLine("apply", {"output": f"{output}{_WRITTEN_FOR.get(suffix, suffix)}"}, (correction, scores))
+
+
+def suffix_of(file: str | None) -> str:
+    """Return the suffix of a file of scores, or of those in a folder; ".csv" if it is unknown."""
+    if file is None:
+        return _DEFAULT_SUFFIX
+    path = Path(file)
+    paths = itertools.chain([path], path.rglob("*") if path.is_dir() else ())
+    suffixes = (part.suffix.lower() for part in paths)
+    return next((suffix for suffix in suffixes if suffix in _TABLE_SUFFIXES), _DEFAULT_SUFFIX)
 
 
 def report_command(*folders: str) -> CommandLine:
@@ -116,7 +131,7 @@ class RunCommands:
         and `options` are those of the data.
         """
         arguments: dict[str, Any]
-        measured = _name_and_split(measured_on or _TEST)
+        measured = _name_and_split(measured_on or f"{_TEST}{_DEFAULT_SUFFIX}")
         fitted = measured if fitted_on is None else _name_and_split(fitted_on)
         if model is None:
             arguments = {"scores": fitted[0]} | ({"test_scores": measured[0]} if fitted != measured else {})
@@ -147,11 +162,32 @@ class RunCommands:
         return self._next.get("precision", 0)
 
     @property
+    def held_out_file(self) -> str:
+        """The name of a file with more labeled data in the format of the user's own."""
+        return f"{_HELD_OUT}{self._suffix}"
+
+    @property
+    def test_file(self) -> str:
+        """The name of a file with other labeled data in the format of the user's own."""
+        return f"{_TEST}{self._suffix}"
+
+    @property
+    def new_file(self) -> str:
+        """The name of a file with new scores in the format of the user's own."""
+        return f"{_NEW}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return suffix_of(
+            None if self._has_splits else str(self.arguments["scores" if self._is_of_table else "dataset"])
+        )
+
+    @property
     def data_note(self) -> str:
         """What follows a command in a sentence, to say which data its names stand for; "" if they are the user's."""
         if self.name == "calibrate":
             return ""
-        data = "the split validation has data" if self._has_splits else f"{_HELD_OUT} has labeled data"
+        data = "the split validation has data" if self._has_splits else f"{self.held_out_file} has labeled data"
         return f", where {data} that the model was not trained on"
 
     @property
@@ -179,10 +215,10 @@ class RunCommands:
 
     def _held_out_data(self) -> dict[str, Any]:
         if self._is_of_table:
-            return {"scores": _HELD_OUT, "test_scores": self.arguments["scores"]}
+            return {"scores": self.held_out_file, "test_scores": self.arguments["scores"]}
         model, data = self.arguments["model"], str(self.arguments["dataset"])
         if not self._has_splits:
-            return {"model": model, "dataset": _HELD_OUT, "test_dataset": data}
+            return {"model": model, "dataset": self.held_out_file, "test_dataset": data}
         name, _, config_and_split = data.partition(":")
         config, _, split = config_and_split.partition(":")
         test_split = split or self.arguments.get("split") or "test"
@@ -201,20 +237,25 @@ class RunCommands:
 
     def calibrate_all_scores(self) -> CommandLine:
         """Return the command that fits a correction to a table with the scores of all classes."""
-        return self._calibrate({"scores": _HELD_OUT, "test_scores": _TEST})
+        return self._calibrate({"scores": self.held_out_file, "test_scores": self.test_file})
 
     def calibrate_with_test_data(self) -> CommandLine:
-        """Return the command that measures the correction on other data, in test.csv."""
-        return self._calibrate({"test_scores" if self._is_of_table else "test_dataset": _TEST})
+        """Return the command that measures the correction on other data, in `test_file`."""
+        return self._calibrate({"test_scores" if self._is_of_table else "test_dataset": self.test_file})
 
     def calibrate_on_more_data(self) -> CommandLine:
-        """Return the command that fits the correction to more data, in held_out.csv."""
+        """Return the command that fits the correction to more data, in `held_out_file`."""
         others = {name: value for name, value in self._next.items() if name != "split"}
-        return CommandLine("calibrate", others | {"scores" if self._is_of_table else "dataset": _HELD_OUT})
+        return CommandLine("calibrate", others | {"scores" if self._is_of_table else "dataset": self.held_out_file})
 
     def calibrate_one_class(self, recall: float) -> CommandLine:
         """Return the command that chooses a threshold of one class by its probability, column p of held_out.csv."""
-        scores = {"scores": _HELD_OUT, "score_column": "p", "kind": "probabilities", "link": "sigmoid"}
+        scores = {
+            "scores": f"{_HELD_OUT}{_DEFAULT_SUFFIX}",
+            "score_column": "p",
+            "kind": "probabilities",
+            "link": "sigmoid",
+        }
         return CommandLine("calibrate", scores | {"recall": recall, "output": self._next["output"]})
 
     def _calibrate(self, changes: Mapping[str, Any]) -> CommandLine:
@@ -228,17 +269,15 @@ class RunCommands:
                 choosing["output"] = _new_folder(self.arguments, self.output)
             return CommandLine("calibrate", choosing)
         choosing = {name: text for name, text in choosing.items() if name not in ("output", "threshold_split")}
-        choosing = {"threshold_scores" if self._is_of_table else "threshold_dataset": _HELD_OUT} | choosing
+        choosing = {"threshold_scores" if self._is_of_table else "threshold_dataset": self.held_out_file} | choosing
         first = {name: choosing[name] for name in ("scores", "model", "dataset", "split") if name in choosing}
         return CommandLine("evaluate", first | choosing)
 
 
 def names_held_out_data(command: CommandLine) -> bool:
-    """Return whether held_out.csv in a command stands for data that the user does not have yet."""
-    return command.name == "evaluate" and _HELD_OUT in (
-        command.arguments.get("threshold_scores"),
-        command.arguments.get("threshold_dataset"),
-    )
+    """Return whether a command names a file, such as held_out.csv, for data that the user does not have yet."""
+    names = (command.arguments.get(name) for name in ("threshold_scores", "threshold_dataset"))
+    return command.name == "evaluate" and any(Path(str(name)).stem == _HELD_OUT for name in names)
 
 
 def _name_and_split(text: str) -> tuple[str, str | None]:

@@ -41,7 +41,7 @@ def shape(printed: str) -> list[str]:
     """
     printed = re.sub(r"^(Over|Under|Neither).*\n.*", "VERDICT", printed, flags=re.MULTILINE)
     printed = re.sub(r"^(Next: .*\n?)+", "", printed, flags=re.MULTILINE).rstrip()
-    printed = re.sub(r"^T = .* \(nll\): .*\n\n", "", printed, flags=re.MULTILINE)  # if auto chose T
+    printed = re.sub(r"^T = .* \(.*lowest NLL\): .*\n\n", "", printed, flags=re.MULTILINE)  # if auto chose T
     printed = re.sub(r"^\| macro recall .*\n", "", printed, flags=re.MULTILINE)  # newer than the guide's run
     printed = re.sub(r"^A temperature alone.*\n", "", printed, flags=re.MULTILINE)  # newer, too
     printed = re.sub(r" at \d+% strength", "", printed)

@@ -33,7 +33,8 @@ class CalibrationFit:
             error of this difference over the samples.
         after: the cross-fitted scores with the correction at its `strength`.
         strength: how far "auto" goes from the logits as they are, 0, to the fitted correction, 1: `Correction.shrunk`.
-        reason: why "auto" chose the correction, in one line; "" if the method was given.
+        reason: why "auto" chose the correction, in one line, which also names a simpler one that is not shown to be
+            worse; "" if the method was given.
         changed_predictions: how many of the samples' predictions the correction changes; with a sigmoid, how many of
             the decisions at a probability of ½.
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split; 0

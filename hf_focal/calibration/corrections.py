@@ -18,10 +18,10 @@ from ..validation import check_positive
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
 FILE_VERSIONS = (1, 2)  # of correction.json; version 1 had other names for A and b
-# What versions up to 0.2 recorded beside a correction: the scores of its fit.
-_FIT_SCORES_OF_0_2 = {
+# What temperature.json and files of versions up to 0.2 have beside a correction: its fit and the scores of this.
+_FIELDS_OF_FIT = {
     *("objective", "ece_before", "ece_after", "nll_before", "nll_after"),
-    *("num_samples", "num_bins", "at_grid_end", "fallback"),
+    *("num_samples", "num_bins", "at_grid_end", "fallback", "grid", "shrunk_from"),
 }
 
 
@@ -275,9 +275,7 @@ class Correction:
         method = values.get("method", "temperature")
         if method not in ("temperature", "bias", "platt", "vector", "matrix"):
             raise InputError("method", f"must be temperature, bias, platt, vector, or matrix, got {method!r}")
-        stored = {
-            name: value for name, value in values.items() if name not in {"method", "folded"} | _FIT_SCORES_OF_0_2
-        }
+        stored = {name: value for name, value in values.items() if name not in {"method", "folded"} | _FIELDS_OF_FIT}
         if "A" in stored:
             made = cls(**_fields(stored, ("A", "b"), ("centered",)))
         elif method == "temperature":

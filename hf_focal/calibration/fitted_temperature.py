@@ -11,6 +11,9 @@ from ..utils.atomic_write import write_whole
 from ..validation import check_positive
 from .corrections import Correction
 
+_SCORES = {"nll": "NLL", "ece": "ECE", "adaece": "AdaECE"}  # what sentences call an objective
+_UNSET: tuple[Any, ...] = ((), "", None)  # values of fields that files leave out
+
 
 @dataclass(frozen=True)
 class Temperature:
@@ -25,6 +28,8 @@ class Temperature:
         values: one T for each label, or ().
         fallback: the indices of the labels that use `value`, because they have too few positives, or because no T
             maximizes their likelihood.
+        grid: the temperatures that were tried, such as "0.1, 0.2, ..., 10"; "" if T is not one of a grid.
+        shrunk_from: if "auto" shrank T toward 1, the T that minimizes the objective, or else None.
 
     Examples:
         >>> import torch
@@ -45,6 +50,8 @@ class Temperature:
     at_grid_end: bool = False
     values: tuple[float, ...] = ()
     fallback: tuple[int, ...] = ()
+    grid: str = ""
+    shrunk_from: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", check_positive("value", self.value))
@@ -77,11 +84,25 @@ class Temperature:
             else format(self.value, spec)
         )
 
+    def criterion(self, score: str = "") -> str:
+        """Return why T has its value, such as "lowest NLL of 0.1, 0.2, ..., 10".
+
+        With `shrunk_from`, it is such as "shrunk from 1.743, the T with the lowest NLL". `score` is what to call the
+        objective, by default its abbreviation.
+        """
+        if not self.is_fitted:
+            return "not fitted"
+        score = score or _SCORES.get(self.objective, self.objective)
+        lowest = f"lowest {score}{f' of {self.grid}' if self.grid else ''}"
+        if self.shrunk_from is not None:
+            lowest = f"shrunk from {self.shrunk_from:.4g}, the T with the {lowest}"
+        return f"{lowest}{', the end of its grid' if self.at_grid_end else ''}"
+
     def __str__(self) -> str:
         text = f"T = {self.value:.4g}"
         if self.num_samples:
             text += (
-                f" ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
+                f" ({self.criterion()}): "
                 f"ECE {100 * self.ece_before:.1f}% -> {100 * self.ece_after:.1f}%, "
                 f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
             )
@@ -93,7 +114,7 @@ class Temperature:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        values = {name: value for name, value in asdict(self).items() if value != ()}
+        values = {name: value for name, value in asdict(self).items() if value not in _UNSET}
         if not self.num_samples:
             values = {name: values[name] for name in ("value", "values", "fallback") if name in values}
         return {"method": "temperature"} | values

@@ -111,8 +111,10 @@ class NLLSums:
 def _root(octaves: np.ndarray, excess: np.ndarray, right: int, size: int) -> float:
     """Return where the polynomial through `size` nodes is 0, between the nodes right - 1 and right."""
     first = max(0, min(right - size // 2, len(octaves) - size))
-    nearest = slice(first, first + size)
-    polynomial = scipy.interpolate.BarycentricInterpolator(octaves[nearest], excess[nearest])
+    nodes, values = octaves[first : first + size], excess[first : first + size]
+    # Without weights, SciPy takes the nodes in a random order, and the last bit of T would differ from call to call.
+    weights = 1 / (np.subtract.outer(nodes, nodes) + np.eye(len(nodes))).prod(1)
+    polynomial = scipy.interpolate.BarycentricInterpolator(nodes, values, wi=weights)
     ends = octaves[right - 1], octaves[right]
     return float(scipy.optimize.brentq(lambda octave: float(polynomial(octave)), *ends, xtol=1e-14))
 

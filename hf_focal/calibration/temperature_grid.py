@@ -24,6 +24,7 @@ OBJECTIVES = ("ece", "adaece", "nll")
 STREAM_OBJECTIVES = ("ece", "nll")
 # With fewer calibration samples, T often makes both NLL and ECE worse; see docs/results/fine_tuning_appendix.md.
 _ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
+ENOUGH_FOR_AUTO = 100  # "auto" leaves the logits alone where few samples show nothing, and so needs fewer of them
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 # Between these bounds, float32 can represent 1/T and, for all relevant logits, z/T.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -52,7 +53,10 @@ def few_samples(objective: str, num_samples: int, unit: str = "samples") -> str:
     enough = _ENOUGH_SAMPLES.get(objective, 0)
     if num_samples >= enough:
         return ""
-    return f"T is fitted on {num_samples:,} {unit}: with fewer than {enough}, it can make calibration worse"
+    return (
+        f"T is fitted on {num_samples:,} {unit}: with fewer than {enough}, it can make calibration worse; "
+        f"{ENOUGH_FOR_AUTO} are enough only for the method auto"
+    )
 
 
 def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:
@@ -74,6 +78,16 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
     if not ((temperatures >= _SMALLEST) & (temperatures <= _LARGEST)).all():
         raise InputError("grid", f"must hold temperatures from {_SMALLEST:g} to {_LARGEST:g}, got {grid!r}")
     return temperatures
+
+
+def grid_text(temperatures: np.ndarray) -> str:
+    """Return a grid (G,) as sentences name it, such as "0.1, 0.2, ..., 10"."""
+    values = np.unique(temperatures)
+    if len(values) <= 3:
+        return ", ".join(f"{value:.4g}" for value in values)
+    if np.allclose(np.diff(values), values[1] - values[0], rtol=1e-6):
+        return f"{values[0]:.4g}, {values[1]:.4g}, ..., {values[-1]:.4g}"
+    return f"{len(values)} temperatures from {values[0]:.4g} to {values[-1]:.4g}"
 
 
 class GridEndWarning(UserWarning):

@@ -27,6 +27,7 @@ from .temperature_grid import (
     check_grid,
     check_grid_end,
     check_objective,
+    grid_text,
     refuse_probabilities,
     row_sums,
     sum_by_bin,
@@ -112,7 +113,7 @@ def fit_temperature(
     refuse_probabilities(samples.evidence)
     if not len(samples):
         raise InputError("labels", f"must have one that is not ignore_index {ignore_index}, got none")
-    at_grid_end = False
+    at_grid_end, grid_of_t = False, ""
     if samples.are_constant:
         warn_constant()
         candidates = np.array([1.0])
@@ -130,6 +131,7 @@ def fit_temperature(
     value = float(candidates[best - 1])
     if objective != "nll" and not samples.are_constant:
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
+        grid_of_t = grid_text(temperatures)
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
     if ece_after > ece_before and nll_after > nll_before:
         warnings.warn(
@@ -145,6 +147,7 @@ def fit_temperature(
         num_samples=len(samples),
         num_bins=num_bins,
         at_grid_end=at_grid_end,
+        grid=grid_of_t,
     )
 
 
@@ -357,6 +360,7 @@ def _fit_sigmoid(
         at_grid_end=at_grid_end,
         values=tuple(values),
         fallback=tuple(fallback),
+        grid=grid_text(temperatures) if objective == "ece" else "",
     )
 
 

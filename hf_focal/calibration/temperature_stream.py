@@ -23,6 +23,7 @@ from .temperature_grid import (
     check_grid,
     check_grid_end,
     check_objective,
+    grid_text,
     refuse_probabilities,
     row_sums,
     warn_constant,
@@ -63,7 +64,7 @@ class TemperatureCurves:
         end of the grid, cause a warning at `stacklevel`. Unlike in `fit_temperature`, `"nll"` tries only the grid.
         """
         check_objective(objective, STREAM_OBJECTIVES)
-        value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False
+        value, ece, nll, at_grid_end, grid = 1.0, self.ece_before, self.nll_before, False, ""
         if self.are_constant:
             warn_constant(stacklevel + 1)
         else:
@@ -72,8 +73,11 @@ class TemperatureCurves:
             at_grid_end = check_grid_end(
                 value, self.temperatures, "use a wider grid, as TemperatureStream(grid=...)", stacklevel + 1
             )
+            grid = grid_text(self.temperatures)
         return Temperature(
-            value, objective, self.ece_before, ece, self.nll_before, nll, self.num_samples, self.num_bins, at_grid_end
+            *(value, objective, self.ece_before, ece, self.nll_before, nll, self.num_samples, self.num_bins),
+            at_grid_end=at_grid_end,
+            grid=grid,
         )
 
 

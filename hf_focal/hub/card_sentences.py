@@ -324,23 +324,29 @@ def how_t_was_fitted(card: CardContents) -> str:
         others = "the same as in the results above, which are therefore optimistic"
     else:
         others = f"not on the {escaped(data.measured_on)} set"
-    if fitted.objective == "nll":
-        lowest = "the lowest negative log-likelihood (NLL)"
-    else:
-        mass = " with bins of equal mass" if fitted.objective == "adaece" else ""
-        lowest = f"the lowest expected calibration error (ECE{mass}) on a grid of temperatures"
+    score = "negative log-likelihood (NLL)"
+    if fitted.objective != "nll":
+        score = f"expected calibration error (ECE{' with bins of equal mass' if fitted.objective == 'adaece' else ''})"
     ece = [format_number(value, 100, 2) for value in (fitted.ece_before, fitted.ece_after)]
     nll = [format_number(value, 1, 3) for value in (fitted.nll_before, fitted.nll_after)]
     sentences = [
         f"{card.result.correction_title(6)}{each} was fitted on {fitted.num_samples:,} {units} of {data.fit_data}, "
         f"{others}.",
-        f"It has {lowest}.",
+        f"It {'has the' if fitted.shrunk_from is None else 'is'} {fitted.criterion(score)}{_why_shrunk(card.result)}.",
         f"On these {units}, with {fitted.num_bins} bins, it changed the ECE from {ece[0]}% to {ece[1]}% and the NLL "
         f"from {nll[0]} to {nll[1]}.",
     ]
     if fitted.at_grid_end:
         sentences.append("T is at the end of the grid, so the best temperature may lie outside it.")
     return " ".join(sentences)
+
+
+def _why_shrunk(result: RunResult) -> str:
+    """Return what follows the T that "auto" shrank it from; "" for another T."""
+    fit = result.fit.cross_fit
+    if result.temperature.shrunk_from is None or fit is None or fit.strength is None:
+        return ""
+    return f": at {100 * fit.strength:.0f}% strength, the cross-fitted NLL plus a safety margin is the lowest"
 
 
 def where_t_is(card: CardContents) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..command_lines import apply_command, suffix_of
 from ..reports.results.run_results import RunResult
 from ..reports.wording.markdown_tables import escaped
 from ..reports.wording.model_warnings import warnings_of
@@ -72,6 +73,7 @@ def model_card(
         warnings=warnings_of(result),
         introduction=introduction(card),
         use=UseSection.of(card),
+        apply=str(apply_command("correction.json", f"scores{suffix_of(card.data.dataset)}", "calibrated")),
         where_to_use=where_to_use(card),
         results=ResultsSection.of(card),
         calibration=CalibrationSection.of(card),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ..errors import InputError
 from ..utils.model_wrappers import unwrap
 from .accumulators import Accumulator
 from .batch_labels import check_same_rows, labels_of
@@ -71,7 +72,12 @@ def add_metrics(returned: dict[str, Any], metrics: dict[str, float], prefix: str
     """Add metrics, whose names have a prefix, to those that Trainer's loop returned.
 
     A metric of `compute_metrics` keeps its name, as in Trainer. The one that it hides is logged under `BUILT_IN`.
+    Raises InputError if `compute_metrics` returned such a name itself.
     """
+    keys = (name.removeprefix(f"{prefix}_") for name in metrics)
+    if taken := [key for key in keys if f"{prefix}_{BUILT_IN}{key}" in returned]:
+        expected = f"must not return {BUILT_IN + taken[0]!r}"
+        raise InputError("compute_metrics", f"{expected}, which is the name of the trainer's own {taken[0]}")
     if metrics:  # Trainer's loss is a mean over batches, so ours replaces it
         returned.pop(f"{prefix}_loss", None)
     added = dict(metrics)

@@ -210,6 +210,6 @@ def test_a_correction_is_told_in_words(correction, name, sentence):
 def test_the_fit_of_a_temperature_is_a_number_and_prints_its_scores():
     fit = Temperature(1.7, "nll", 0.2, 0.1, 1.0, 0.9, 10, 15)
     assert float(fit) == fit.value == fit.correction.T == 1.7 and f"{fit:.1f}" == "1.7"
-    assert str(fit) == "T = 1.7 (nll): ECE 20.0% -> 10.0%, NLL 1.00 -> 0.90"
+    assert str(fit) == "T = 1.7 (lowest NLL): ECE 20.0% -> 10.0%, NLL 1.00 -> 0.90"
     per_label = Temperature(1.7, values=(1.0, 4.0))
     assert per_label.correction == Correction((1.0, 0.25)) and f"{per_label:.2g}" == "1 to 4"

@@ -1,6 +1,7 @@
 """Choosing a correction by cross-fitting."""
 
 import inspect
+import json
 import math
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from hf_focal import (
     Correction,
     FocalTrainer,
     InputError,
+    Temperature,
     calibrate_model,
     fit_correction,
     fit_temperature,
@@ -66,8 +68,25 @@ def test_a_shrunk_temperature_is_measured_as_it_is():
         metrics.update(logits / fit.temperature.value, labels)
         assert fit.temperature.nll_after == pytest.approx(metrics.compute()["nll"])
         assert fit.changed_predictions == 0
-        shrunk += fit.strength < 1
+        if fit.strength < 1:
+            shrunk += 1
+            assert fit.temperature.shrunk_from == T
+            assert str(fit.temperature).startswith(
+                f"T = {fit.temperature.value:.4g} (shrunk from {T:.4g}, the T with the lowest NLL): "
+            )
+        assert Temperature.from_dict(json.loads(json.dumps(fit.temperature.to_dict()))) == fit.temperature
     assert shrunk
+
+
+def test_the_reason_names_a_simpler_correction_that_is_not_shown_to_be_worse():
+    fit = fit_correction(*distorted(500, (2.0,) * 3, (0.3, 0.0, -0.3)))
+    assert fit.chosen == "bias"
+    gain = fit.before["nll"] - fit.scores["temperature"]["nll"]
+    assert fit.reason.endswith(
+        f"; temperature scaling, which is simpler and not shown to be worse, lowers it by {gain:.4f}"
+    )
+    clear = fit_correction(*distorted(3000, (2.0,) * 3, (1.0, 0.0, -1.0)))  # a temperature is clearly worse
+    assert clear.chosen != "temperature" and "temperature" not in clear.reason
 
 
 def test_a_method_that_was_asked_for_warns_if_it_is_no_better_than_a_temperature():

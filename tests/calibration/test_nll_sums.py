@@ -43,6 +43,11 @@ def test_t_is_that_of_the_search(num_classes, spread, temperature, seed):
     assert error < 1e-4
 
 
+def test_the_same_sums_give_the_same_t():
+    sums = [sums_of(draws(500, 10, 3, 1.6, seed)) for seed in range(5)]
+    assert all(len({one.temperature()[0] for _ in range(30)}) == 1 for one in sums)
+
+
 def test_parts_add_up_in_any_order():
     batches = [draws(500, 10, 3, 1.6, seed) for seed in range(4)]
     whole = sums_of(*batches).temperature()[0]

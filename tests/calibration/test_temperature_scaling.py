@@ -219,14 +219,17 @@ def test_masked_classes_are_as_good_as_absent(objective):
     assert got.nll_after == pytest.approx(expected.nll_after, rel=1e-12)
 
 
-@pytest.mark.parametrize(("scale", "grid", "end"), [(30.0, None, 10.0), (1.7, [3.0, 2.0, 5.0], 2.0)])
-def test_the_end_of_the_grid_is_marked(scale, grid, end):
+@pytest.mark.parametrize(
+    ("scale", "grid", "end", "named"),
+    [(30.0, None, 10.0, "0.1, 0.2, ..., 10"), (1.7, [3.0, 2.0, 5.0], 2.0, "2, 3, 5")],
+)
+def test_the_end_of_the_grid_is_marked(scale, grid, end, named):
     logits, labels = sample(2000, 10, scale)
     with pytest.warns(UserWarning, match=rf"T = {end:g} is at an end of its grid.*'nll' or a wider grid") as caught:
         fit = fit_temperature(logits, labels, "ece", grid=grid)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert (fit.value, fit.at_grid_end) == (end, True)
-    assert str(fit).startswith(f"T = {end:g} (ece, the end of its grid): ECE ")
+    assert str(fit).startswith(f"T = {end:g} (lowest ECE of {named}, the end of its grid): ECE ")
     assert Temperature.from_dict(json.loads(json.dumps(fit.to_dict()))) == fit
 
 
@@ -236,7 +239,7 @@ def test_what_is_not_the_end_of_the_grid_is_not_marked(objective, grid):
         warnings.simplefilter("error")
         fit = fit_temperature(*sample(2000, 10, 1.7), objective, grid=grid)
     assert fit.at_grid_end is False
-    assert f"({objective}): ECE " in str(fit)
+    assert "end of its grid" not in str(fit)
 
 
 LOGITS, LABELS = sample(30, 4, 1.5)
@@ -286,7 +289,7 @@ def test_few_samples_are_told():
     for objective, enough in (("nll", 200), ("ece", 500)):
         assert few_samples(objective, enough, "words") == ""
         expected = f"T is fitted on {enough - 1} words: with fewer than {enough}, it can make calibration worse"
-        assert few_samples(objective, enough - 1, "words") == expected
+        assert few_samples(objective, enough - 1, "words") == f"{expected}; 100 are enough only for the method auto"
 
 
 def test_a_grid_that_can_only_harm_is_told():
@@ -306,7 +309,7 @@ FITTED = Temperature(1.06, "ece", 0.031, 0.024, 0.61, 0.6, 900, 15)
 
 
 def test_temperature_is_a_plain_value(tmp_path):
-    assert str(FITTED) == "T = 1.06 (ece): ECE 3.1% -> 2.4%, NLL 0.61 -> 0.60"
+    assert str(FITTED) == "T = 1.06 (lowest ECE): ECE 3.1% -> 2.4%, NLL 0.61 -> 0.60"
     assert float(FITTED) == 1.06
     assert Temperature.from_dict(FITTED.to_dict()) == FITTED
     FITTED.save(tmp_path / "temperature.json")

@@ -86,6 +86,7 @@ def test_curves_and_fit_are_those_of_brute_force(case):
         assert getattr(fit, name) == getattr(in_memory, name)
     assert stream.fit("nll").value == PAPER_GRID[nll.argmin()]
     assert stream.fit("nll").objective == "nll"
+    assert f"T = {stream.fit('nll').value:.4g} (lowest NLL of 0.1, 0.2, ..., 10): " in str(stream.fit("nll"))
 
 
 @pytest.mark.parametrize("method", [grid_sums.Binned, grid_sums.Interpolated])

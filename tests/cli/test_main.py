@@ -141,7 +141,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     line += ["--method", "temperature"]
     assert main([*line, "--test-dataset", str(texts.test), "--objective=nll", "--output", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr().out
-    assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
+    assert "(lowest NLL): ECE " in printed and "| before" in printed and "after, T = " in printed
     assert (tmp_path / "m" / "model.safetensors").is_file()
 
 

@@ -22,7 +22,7 @@ from hf_focal.hub.label_words_usage import correction_usage
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
-from hf_focal.reports.results.result_sections import DataSection
+from hf_focal.reports.results.result_sections import CrossFit, DataSection
 from hf_focal.reports.wording.headlines import headline_of
 from hf_focal.reports.wording.markdown_tables import escaped
 from hf_focal.reports.wording.text_summary import metrics_table
@@ -223,7 +223,20 @@ def test_the_text_says_what_was_trained_and_measured():
     assert "![Reliability diagram after temperature scaling](report/reliability_after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
     assert "folded into the weights, so you do not need to apply it" in text
-    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse." in text
+    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse; 100 are" in text
+
+
+def test_the_text_says_how_t_was_found():
+    result = run_of(objective="nll")
+    of_grid = replace(result.temperature, grid="0.1, 0.2, ..., 10")
+    text = card_of(replace(result, temperature=of_grid)).text
+    assert "It has the lowest negative log-likelihood (NLL) of 0.1, 0.2, ..., 10." in text
+    shrunk = replace(result.temperature, shrunk_from=1.743)
+    scores, parts = {"nll": 1.0, "brier": 0.5, "ece": 0.1}, {"nll": [0.0, 1.0], "brier": [0.0, 0.5]}
+    sizes = {"changed_predictions": 0, "num_samples": 50, "num_folds": 5, "decomposition": parts}
+    fit = CrossFit("temperature", "temperature", before=scores, after=scores, strength=0.8, **sizes)
+    text = card_of(replace(result, temperature=shrunk, fit=replace(result.fit, cross_fit=fit))).text
+    assert "It is shrunk from 1.743, the T with the lowest negative log-likelihood (NLL): at 80% strength, " in text
 
 
 def test_a_temperature_that_is_not_folded_comes_with_the_code_that_applies_it():

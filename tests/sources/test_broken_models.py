@@ -65,7 +65,7 @@ def test_constant_logits(capsys, texts, broken):
     fill(folder, "classifier.bias", 0)
     with pytest.warns(UserWarning, match="the logits are constant"):
         assert main([*line_of("calibrate", texts, folder), "--method", "temperature"]) == 0
-    assert "T = 1 (nll)" in capsys.readouterr().out
+    assert "T = 1 (lowest NLL)" in capsys.readouterr().out
 
 
 def test_a_model_that_ranks_backwards_is_not_called_broken(capsys, texts, broken):

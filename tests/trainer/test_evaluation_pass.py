@@ -54,6 +54,17 @@ def test_metrics_of_the_user_keep_their_names(caplog):
     assert untouched == {"eval_loss": 3.0}
 
 
+def test_the_user_may_not_take_the_name_of_a_hidden_metric():
+    for returned in ({"eval_ece": 0.5, "eval_built_in_ece": 0.6}, {"eval_built_in_ece": 0.6}):
+        with pytest.raises(
+            InputError, match="compute_metrics must not return 'built_in_ece', which is the name of the"
+        ):
+            add_metrics(returned, {"eval_ece": 0.1}, "eval")
+    returned = {"eval_built_in_bleu": 20.0}
+    add_metrics(returned, {"eval_ece": 0.1}, "eval")
+    assert returned == {"eval_built_in_bleu": 20.0, "eval_ece": 0.1}
+
+
 @pytest.mark.parametrize("value", [{"accuracy": 0.5}, None, "n/a", [0.5, 0.6], [[0.5], [0.6, 0.7]]], ids=str)
 def test_what_the_user_calls_as_a_metric_may_be_no_number(value, caplog):
     returned = {"eval_accuracy": value}

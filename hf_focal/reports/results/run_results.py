@@ -182,7 +182,7 @@ class RunResult:
         notes = {"notes": notes} if (notes := values.pop("notes")) or self.data.model else {}
         details = [to_json(section) for section in (*flat, nested, notes, self.details)]
         values["details"] = {key: value for section in details for key, value in section.items()}
-        temperature = {name: value for name, value in to_json(self.temperature).items() if value != []}
+        temperature = {name: value for name, value in to_json(self.temperature).items() if value not in ([], "")}
         write_json(path, values | {"temperature": temperature})
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...calibration.temperature_grid import few_samples
+from ...calibration.temperature_grid import ENOUGH_FOR_AUTO, few_samples
 from ...errors import InputError
 from ...metrics.metric_table import METRICS
 from ..figures.reliability_marks import Z
@@ -131,7 +131,9 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 
     They are sentences without their periods. What is wrong with the models themselves is in `model_warnings`.
     """
-    fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
+    fits = dict.fromkeys(
+        (run.temperature.objective, run.temperature.num_samples) for run in results if not _has_enough_for_auto(run)
+    )
     notes = [note for fit in fits if (note := few_samples(*fit))]
     for run in results:
         if increases_both(run):
@@ -140,6 +142,12 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
                 "do without"
             )
     return notes
+
+
+def _has_enough_for_auto(run: RunResult) -> bool:
+    """Return whether "auto", which needs fewer samples than a temperature alone, chose the correction."""
+    fit = run.fit.cross_fit
+    return fit is not None and bool(fit.reason) and (fit.num_samples or 0) >= ENOUGH_FOR_AUTO
 
 
 def results_table(results: Sequence[RunResult]) -> str:

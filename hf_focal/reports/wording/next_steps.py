@@ -10,6 +10,7 @@ from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_
 from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, classifies_samples, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
+from ...utils.shown_names import counted
 from ..results.run_results import READ_ERRORS, RunResult
 from .correction_effects import lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
@@ -46,6 +47,7 @@ def next_steps(result: RunResult, commands: RunCommands | None = None, folder: s
         steps.append(_step_for_ece(result, commands))
     steps += _steps_without_threshold(result, commands)
     steps += _steps_after_evaluate(result, commands) if evaluated else _steps_after_calibrate(result, commands)
+    steps += _steps_for_other_labels(result, commands)
     shown, calibrating = [command for step in steps for command in step.commands], commands.calibrate()
     shows_command = evaluated and any(command.extends(calibrating) for command in shown)
     steps += _steps_to_threshold(result, commands, shows_command)
@@ -141,7 +143,8 @@ def _percent(share: float) -> str:
 
 def _steps_after_evaluate(result: RunResult, commands: RunCommands) -> list[Step]:
     if result.data.task == "scores" and "brier" not in result.pre:
-        save = "a correction needs the scores of all classes: save these in held_out.csv and test.csv, then "
+        files = f"{commands.held_out_file} and {commands.test_file}"
+        save = f"a correction needs the scores of all classes: save these in {files}, then "
         return [Step.of(save, commands.calibrate_all_scores())]
     calibrating: tuple[Part, Part] = commands.calibrate(), commands.data_note
     if result.data.was_calibrated:
@@ -160,12 +163,14 @@ def _steps_after_calibrate(result: RunResult, commands: RunCommands) -> list[Ste
         because = f": {reason_for_none(fit.num_samples)}" if fit is not None and fit.reason else ""
         return [Step.of(f"use the model without a correction{because}")]
     if not result.has_own_test_data:
-        other = ", where test.csv has other labeled data"
+        other = f", where {commands.test_file} has other labeled data"
         return [Step.of("measure the correction: ", commands.calibrate_with_test_data(), other)]
     if "NLL" in not_lowered(result) and not result.prior:
         return [Step.of("use the model without this correction, or fit it on more data like these")]
     if commands.output is None and commands.repository is None:
         return [Step.of("save the result: ", commands.calibrate())]
+    if result.data.task == "scores":
+        return [_step_with_new_scores(result, commands)]
     is_published = commands.repository is not None
     return _uses(result, str(commands.repository or commands.output), commands.is_of_onnx, is_published)
 
@@ -176,13 +181,13 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         return []
     labels, none = result.thresholds.labels, "no threshold reaches the goal"
     if provable := [label.provable_precision for label in labels if label.provable_precision is not None]:
-        percent = math.floor(round(100 * max(provable), 1))  # 100 * 0.57 is 56.99...
+        percent = _whole_percent(max(provable))
         if result.link == "sigmoid" and len(labels) == 1 and percent <= 100 * (share := result.post_bins.means()[1]):
             without = (
                 f"{none}, and these data can show no precision above the {100 * share:.1f}% of a yes to everything"
             )
             held_out = commands.calibrate_on_more_data()
-            return [Step.of(f"{without}; choose it on more labeled data, here held_out.csv: ", held_out)]
+            return [Step.of(f"{without}; choose it on more labeled data, here {commands.held_out_file}: ", held_out)]
         lower = commands.calibrate(precision=percent / 100)
         return [Step.of(f"{none}; ask for a precision that these data can show: ", lower)]
     if any(label.no_costs_least for label in labels):
@@ -191,7 +196,34 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         lower = commands.calibrate(precision=percent / 100)
         return [Step.of(f"{none}; ask for less, for example: ", lower)]
     more = commands.calibrate_on_more_data()
-    return [Step.of(f"{none}; choose it on more labeled data, here held_out.csv: ", more)]
+    return [Step.of(f"{none}; choose it on more labeled data, here {commands.held_out_file}: ", more)]
+
+
+def _whole_percent(share: float) -> int:
+    return math.floor(round(100 * share, 1))  # 100 * 0.57 is 56.99...
+
+
+def _steps_for_other_labels(result: RunResult, commands: RunCommands) -> list[Step]:
+    """Return what to do for labels without a threshold if others have one; [] if a no to each sample costs least."""
+    if result.thresholds is None or result.thresholds.is_empty:
+        return []
+    missing = [label for label in result.thresholds.labels if label.value is None and not label.no_costs_least]
+    if not missing:
+        return []
+    without = f"for the {counted(len(missing), 'label')} without a threshold"
+    labels = result.subsets.labels
+    shares = dict(zip(labels.name, labels.frequency, strict=True)) if labels else {}
+    percents = [_whole_percent(label.provable_precision or 0) for label in missing]
+    # A yes to everything has the precision of a label's share.
+    pairs = zip(missing, percents, strict=True)
+    reached = [percent for label, percent in pairs if percent > 100 * shares.get(label.name, 0)]
+    if not reached:
+        more, file = commands.calibrate_on_more_data(), commands.held_out_file
+        return [Step.of(f"{without}, choose it on more labeled data, here {file}: ", more)]
+    if len(reached) < len(missing):
+        without = f"for {len(reached)} of the {len(missing)} labels without a threshold"
+    lower = commands.calibrate(precision=min(reached) / 100)
+    return [Step.of(f"{without}, ask for a precision that these data can show: ", lower)]
 
 
 def _percent_within_reach(result: RunResult) -> int:
@@ -264,14 +296,19 @@ def threshold_command(
     return goal, (commands or recorded_commands(result, folder)).choose_threshold(goal, "GOAL")
 
 
+def _step_with_new_scores(result: RunResult, commands: RunCommands) -> Step:
+    """Say how to correct new scores in the format of those that the correction was fitted to."""
+    has_decisions = result.thresholds is not None and not result.thresholds.is_empty
+    added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
+    correction = f"{commands.repository or commands.output}/correction.json"
+    correct = apply_command(correction, commands.new_file, "corrected")
+    return Step.of(f"add {added} to new scores, here those of {commands.new_file}: ", correct)
+
+
 def _uses(result: RunResult, output: str, onnx: bool, published: bool) -> list[Step]:
     """Return ways to use a corrected model, whose folder, or repository if `published`, is `output`."""
     task, is_folded = result.data.task, result.fit.folded is not False
     has_decisions = result.thresholds is not None and not result.thresholds.is_empty
-    if task == "scores":
-        added = "calibrated probabilities and decisions" if has_decisions else "calibrated probabilities"
-        correct = apply_command(f"{output}/correction.json")
-        return [Step.of(f"add {added} to new scores, here those of new.csv: ", correct)]
     load, upload = ("load ", Code(output)), [] if published else _steps_to_publish(result, output)
     if task == "multiple-choice":
         scored = ", and score options, with calibrated probabilities, as its README.md shows: "

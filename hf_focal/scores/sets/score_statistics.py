@@ -293,8 +293,11 @@ class ScoreStatistics(LargeTableScores):
         value, at_end, _ = self.nll.temperature()
         if value is None:
             return fit
-        value = 1 / (fit.strength / value + 1 - fit.strength)
-        temperature = replace(temperature, value=value, at_grid_end=at_end)  # its ECE and NLL are those of the sample
+        shrunk, shrunk_from = value, None
+        if fit.strength < 1:
+            shrunk, shrunk_from = 1 / (fit.strength / value + 1 - fit.strength), value
+        # Its ECE and NLL are those of the sample.
+        temperature = replace(temperature, value=shrunk, shrunk_from=shrunk_from, at_grid_end=at_end)
         return replace(fit, temperature=temperature, correction=temperature.correction)
 
     def takes_t_of_all_rows(self, fit: CalibrationFit) -> bool:

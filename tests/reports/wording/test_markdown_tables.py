@@ -101,7 +101,19 @@ def test_a_temperature_that_harms_is_told():
     run = RunResult.measure("cross_entropy", temperature, logits, labels)
     table = results_table([run, run])
     assert "Note: T increases both ECE and NLL of cross_entropy" in table
-    assert table.count("Note: T is fitted on 30 samples: with fewer than 500, it can make calibration worse.\n") == 1
+    assert table.count("Note: T is fitted on 30 samples: with fewer than 500, it can make calibration worse;") == 1
+
+
+@pytest.mark.parametrize(("size", "reason", "warned"), [(100, "it", False), (99, "it", True), (100, "", True)])
+def test_a_temperature_that_auto_chose_needs_fewer_samples(size, reason, warned):
+    labels = torch.arange(200) % 2
+    logits = 2.2 * torch.nn.functional.one_hot(labels).float()
+    scores, parts = {"nll": 1.0, "brier": 0.5, "ece": 0.1}, {"nll": [0.0, 1.0], "brier": [0.0, 0.5]}
+    sizes = {"changed_predictions": 0, "num_samples": size, "num_folds": 5, "decomposition": parts}
+    fit = CrossFit("temperature", "temperature", reason, scores, scores, **sizes)
+    run = RunResult.measure("scores", Temperature(1.5, "nll", 0.2, 0.1, 1.0, 0.9, size, 15), logits, labels)
+    table = results_table([replace(run, fit=replace(run.fit, cross_fit=fit))])
+    assert ("100 are enough only for the method auto" in table) == warned
 
 
 def test_what_a_run_lacks_is_a_dash():

@@ -14,6 +14,7 @@ from hf_focal import CalibrationMetrics
 from hf_focal.cli.main import command_parser, main
 from hf_focal.command_lines import CommandLine, RunCommands, names_held_out_data
 from hf_focal.reports import RunResult
+from hf_focal.reports.results.result_sections import Labels
 from hf_focal.reports.wording.model_warnings import warnings_of
 from hf_focal.reports.wording.next_steps import next_steps, steps_after_training, threshold_command
 from hf_focal.reports.wording.verdicts import verdict
@@ -221,6 +222,51 @@ def table(kind, size=400, sharpness=3.0, seed=0):
     return pd.DataFrame(columns | {f"label_{name}": ones[:, number] for number, name in enumerate("abc")}), []
 
 
+def write_scores(path, seed):
+    """Overconfident scores of three classes in the format that the name says."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(400, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    if path.suffix == ".npz":
+        np.savez(path, logits=3 * logits, labels=labels)
+        return
+    rows = pd.DataFrame({"logits": (3 * logits).tolist(), "label": labels})
+    if path.suffix == ".parquet":
+        rows.to_parquet(path)
+    else:
+        rows.to_json(path, orient="records", lines=path.suffix == ".jsonl")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "written"), [(".npz", ".jsonl"), (".json", ".jsonl"), (".jsonl", ".jsonl"), (".parquet", ".parquet")]
+)
+def test_commands_name_files_in_the_format_of_the_users_own(suffix, written, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("mine", "held_out", "test", "new")):
+        write_scores(tmp_path / f"{name}{suffix}", seed)
+
+    def run(*words):
+        assert main([*words]) == 0
+        printed = capsys.readouterr().out
+        return [shlex.split(found)[1:] for found in re.findall("`(hf-focal .*?)`", printed)]
+
+    (calibrating,) = run("evaluate", "--scores", f"mine{suffix}")
+    assert calibrating[:5] == ["calibrate", "--scores", f"held_out{suffix}", "--test_scores", f"mine{suffix}"]
+    testing, _ = run("calibrate", "--scores", f"mine{suffix}", "--output", "out")
+    assert testing[-2:] == ["--test_scores", f"test{suffix}"]
+    applying, _ = run(*testing)
+    assert applying == ["apply", "out_2/correction.json", f"new{suffix}", "--output", f"corrected{written}"]
+    assert run(*applying) == [] and (tmp_path / f"corrected{written}").is_file()
+    card = (tmp_path / "out_2" / "README.md").read_text(encoding="utf-8")
+    assert f"hf-focal apply correction.json scores{suffix} --output calibrated{written}\n" in card
+
+
+def test_files_of_a_folder_have_the_format_of_those_to_come(tmp_path):
+    write_scores(tmp_path / "part.parquet", 0)
+    (command,) = commands(steps_of(evaluated(task="scores"), {"scores": str(tmp_path)}))
+    assert command["scores"] == "held_out.parquet"
+
+
 @pytest.mark.parametrize("kind", ["classes", "yes or no", "labels"])
 def test_commands_for_tables_run_as_they_are_printed(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -307,6 +353,36 @@ def test_no_precision_below_the_share_of_positives_is_advised():
     result = dataclasses.replace(result, link="sigmoid")
     (step,) = [step for step in steps_of(result, GIVEN) if "threshold" in step]
     assert "no precision above the" in step and "--precision 0.1" not in step
+
+
+@pytest.mark.parametrize(
+    ("provable", "costs", "step"),
+    [
+        ((0.876, 0.801), False, "for the 2 labels without a threshold, ask for a precision .* --precision 0.8 "),
+        ((0.876, 0.2), False, "for 1 of the 2 labels without a threshold, ask for a precision .* --precision 0.87 "),
+        (
+            (0.2, None),
+            False,
+            "for the 2 labels .*, choose it on more labeled data, here held_out.csv: .* --precision 0.9",
+        ),
+        ((None, None), True, None),
+    ],
+)
+def test_labels_without_a_threshold_beside_others_get_a_step(provable, costs, step):
+    labels = [{"name": "a", "value": 0.9, "reason": None, "precision": 0.9, "recall": 0.5}]
+    labels += [
+        {"name": name, "value": None, "reason": "few", "precision": None, "recall": None}
+        | {"provable_precision": shown, "no_costs_least": costs}
+        for name, shown in zip("bc", provable, strict=True)
+    ]
+    section = {"for": "precision >= 90%", "conditions": "", "link": "sigmoid", "chosen_on": "d", "labels": labels}
+    result = evaluated(thresholds=section)
+    columns = {name: [0.4] * 3 for name in ("frequency", "f1", "before", "after", "temperature")}
+    subsets = dataclasses.replace(result.subsets, classes=None, labels=Labels(name=[*"abc"], **columns))
+    result = dataclasses.replace(result, link="sigmoid", subsets=subsets)
+    given = {"precision": 0.9, "dataset": "data/mine.csv"}
+    found = [text.replace("`", " ") for text in steps_of(result, GIVEN | given) if "without a threshold" in text]
+    assert len(found) == (step is not None) and all(re.match(step, text) for text in found)
 
 
 def test_without_a_threshold_for_f1_the_command_asks_for_it_on_other_data():

@@ -42,7 +42,7 @@ def test_rows_that_t_was_fitted_to_are_said():
 
 def test_the_ece_of_a_sample_is_left_out_where_that_of_all_rows_is_known():
     text = summary(result_of(1.7, fitted_on="dataset 'rows.csv'"))
-    assert "\nT = 1.7 (nll), fitted on dataset 'rows.csv'\n" in text and "ECE 10.0% -> 5.0%" not in text
+    assert "\nT = 1.7 (lowest NLL), fitted on dataset 'rows.csv'\n" in text and "ECE 10.0% -> 5.0%" not in text
 
 
 def test_vector_scaling_has_no_temperature():

@@ -13,8 +13,9 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from slow_variants import some_slow
 
-from hf_focal import InputError, calibrate_scores, evaluate_scores, measure, read_scores
+from hf_focal import InputError, calibrate_scores, evaluate_scores, fit_temperature, measure, read_scores
 from hf_focal.cli.main import main
+from hf_focal.reports import RunResult
 from hf_focal.scores.reading import large_tables, table_batches
 from hf_focal.scores.sets import measuring, score_statistics
 from hf_focal.scores.sets.streamed_scores import StreamedScores
@@ -93,6 +94,20 @@ def test_t_of_all_rows_is_exact_with_a_small_sample(tmp_path, monkeypatch):
     bias = calibrate_scores(tmp_path / "scores.parquet", method="bias")
     assert bias.fit.cross_fit.num_samples == 300
     assert bias.pre["num_samples"] == 3000
+
+
+@pytest.mark.usefixtures("small")
+def test_a_shrunk_t_of_all_rows_tells_what_it_is_shrunk_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(score_statistics, "_SAMPLED_ROWS", 100)
+    rows = table(seed=1)[["logit_bird", "logit_dog"]]
+    labels = (rows.to_numpy() / 1.7 + np.random.default_rng(1).gumbel(size=rows.shape)).argmax(1)
+    rows.assign(label=np.array(["bird", "dog"])[labels]).to_parquet(tmp_path / "scores.parquet")
+    result = calibrate_scores(tmp_path / "scores.parquet")
+    T, strength = fit_temperature(rows.to_numpy(), labels).value, result.fit.cross_fit.strength
+    assert strength < 1 and result.temperature.shrunk_from == pytest.approx(T, rel=1e-6)
+    assert result.temperature.value == pytest.approx(1 / (strength / T + 1 - strength), rel=1e-6)
+    result.save(tmp_path / "result.json")
+    assert RunResult.load(tmp_path / "result.json").temperature == result.temperature
 
 
 def inputs(rows, folder):
