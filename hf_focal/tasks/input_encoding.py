@@ -65,7 +65,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
 
     This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
     has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `InputError` if
-    `max_length` exceeds the number of the model's positions.
+    `max_length` exceeds the number of the model's positions, or the tokenizer's limit is no number of tokens.
 
     Examples:
         >>> from hf_focal.tasks import input_length
@@ -76,8 +76,17 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     positions = model_positions(AutoConfig.from_pretrained(name, **source), max_length)
     if max_length is not None:
         return max_length
+    limit = tokenizer.model_max_length
+    if (
+        isinstance(limit, bool)
+        or not isinstance(limit, int | float)
+        or not limit >= 1
+        or (limit < 10**6 and limit % 1)
+    ):
+        expected = "must have a model_max_length of 1 or more tokens"
+        raise InputError(f"the tokenizer of {name!r}", f"{expected}, got {limit!r}")
     # A tokenizer without a limit reports 10^30.
-    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
+    limits = [int(limit) for limit in (limit, positions) if limit is not None and limit < 10**6]
     return min(limits, default=1000)
 
 
