@@ -101,7 +101,8 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
         prefix: text to put before each source of a translation.
 
     Raises:
-        InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
+        InputError: no label is left to measure (in a causal language model, a text of a single token has no label), or
+            a text has no tokens, for which no model has a score.
     """
     rows = np.arange(len(samples))
     if (encode := task.encode) is None:
@@ -129,6 +130,9 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
             )
         rows = np.flatnonzero(measured)
         encoded = encoded.select(rows)  # no model takes a batch of blank lines
+    if empty := sum(lengths[row] == 0 for row in rows):
+        expected = "must have texts of at least one token"
+        raise InputError(task.inputs[0].argument, f"{expected}, got {empty} of {len(rows)} without any")
     longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
     num_truncated = sum(length > max_length for length in whole)
     return EncodedInputs(encoded.select(longest_first), rows[longest_first], num_truncated)
