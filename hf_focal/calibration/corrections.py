@@ -281,6 +281,8 @@ class Correction:
         elif method == "temperature":
             stored = {{"value": "temperature"}.get(name, name): value for name, value in stored.items()}
             parts = _fields(stored, ("temperature",), ("values",))
+            if isinstance(parts["temperature"], list):
+                raise InputError("temperature", f"must be a number, got {parts['temperature']!r}")
             made = cls.temperature(parts.get("values") or parts["temperature"])
         elif method == "platt":
             parts = _fields(stored, ("slope", "intercept"), ("slopes", "intercepts"))

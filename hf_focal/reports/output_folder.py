@@ -20,14 +20,18 @@ _REPORT_BYTES = 500_000  # of the report, its page, and the card, without sample
 
 @contextmanager
 def new_folder(output: str | Path | None) -> Iterator[None]:
-    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable."""
+    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable.
+
+    If the block writes nothing, what was created is removed.
+    """
     if output is None:
         yield
         return
     if not str(output):
         raise InputError("output", "must be the name of a folder, got ''")
     folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
-    is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
+    # `Path.exists` raises for a name that is too long.
+    created = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             folder.lstat()
@@ -42,6 +46,7 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
         try:
             lock_folder(folder, "output")
         except (ValueError, OSError) as error:
+            _remove_empty(created)
             raise InputError("", one_line(error)) from error
     try:
         if any(path.name != LOCK for path in folder.glob("*")):
@@ -54,8 +59,14 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
     finally:
         if is_main:
             unlock_folder(folder)
-            if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
-                folder.rmdir()
+            _remove_empty(created)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove those of the folders, each the parent of the one before, that are empty."""
+    for folder in folders:
+        with suppress(OSError):  # not empty, or never created
+            folder.rmdir()
 
 
 def check_room(output: str | Path | None, model_bytes: int = 0) -> None:

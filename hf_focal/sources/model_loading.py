@@ -153,8 +153,10 @@ def load_model(
     if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
         raise InputError("model", f"must have a trained head for {task.name}, got {name!r} without {missing}")
     parameters = signature(model.forward).parameters
-    needed = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-    needed -= {"args", "kwargs", *input_names}
+    given = ["args", "kwargs", *input_names]
+    needed = {
+        name for name, parameter in parameters.items() if parameter.default is parameter.empty and name not in given
+    }
     if needed:
         expected = f"must need no more than its {task.processor} gives"
         raise InputError("model", f"{expected}, got {name!r}, which needs {', '.join(sorted(needed))}")

@@ -25,6 +25,7 @@ def load_tokenizer(name: str, task: Task, config: PreTrainedConfig, options: Inp
         spaced = task.unit is Unit.WORDS and config.model_type in _ADD_PREFIX_SPACE
         settings = {"add_prefix_space": True} if spaced else {}
         tokenizer = AutoTokenizer.from_pretrained(name, **settings, trust_remote_code=options.trust_remote_code)
+        _check_input_names(tokenizer)
     _set_padding(tokenizer, task, config)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise InputError("model", f"must come with its tokenizer, got {name!r} without a vocabulary")
@@ -38,6 +39,15 @@ def load_tokenizer(name: str, task: Task, config: PreTrainedConfig, options: Inp
         _set_languages(tokenizer, name, options)
     _check_vocabulary(tokenizer, name, config)
     return tokenizer
+
+
+def _check_input_names(tokenizer: Any) -> None:
+    """Raise `ValueError` unless the inputs are named, and the first, by which they are padded, is the tokens."""
+    names = [*tokenizer.model_input_names]
+    if names[:1] != ["input_ids"] or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"its tokenizer's model_input_names must be names, of which the first is 'input_ids', got {names}"
+        )
 
 
 def _set_padding(tokenizer: Any, task: Task, config: PreTrainedConfig) -> None:

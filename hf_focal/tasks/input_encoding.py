@@ -65,7 +65,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
 
     This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
     has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `InputError` if
-    `max_length` exceeds the number of the model's positions.
+    `max_length` exceeds the number of the model's positions, or the tokenizer's limit is no number of tokens.
 
     Examples:
         >>> from hf_focal.tasks import input_length
@@ -76,8 +76,17 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     positions = model_positions(AutoConfig.from_pretrained(name, **source), max_length)
     if max_length is not None:
         return max_length
+    limit = tokenizer.model_max_length
+    if (
+        isinstance(limit, bool)
+        or not isinstance(limit, int | float)
+        or not limit >= 1
+        or (limit < 10**6 and limit % 1)
+    ):
+        expected = "must have a model_max_length of 1 or more tokens"
+        raise InputError(f"the tokenizer of {name!r}", f"{expected}, got {limit!r}")
     # A tokenizer without a limit reports 10^30.
-    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
+    limits = [int(limit) for limit in (limit, positions) if limit is not None and limit < 10**6]
     return min(limits, default=1000)
 
 
@@ -92,7 +101,8 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
         prefix: text to put before each source of a translation.
 
     Raises:
-        InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
+        InputError: no label is left to measure (in a causal language model, a text of a single token has no label), or
+            a text has no tokens, for which no model has a score.
     """
     rows = np.arange(len(samples))
     if (encode := task.encode) is None:
@@ -120,6 +130,9 @@ def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int,
             )
         rows = np.flatnonzero(measured)
         encoded = encoded.select(rows)  # no model takes a batch of blank lines
+    if empty := sum(lengths[row] == 0 for row in rows):
+        expected = "must have texts of at least one token"
+        raise InputError(task.inputs[0].argument, f"{expected}, got {empty} of {len(rows)} without any")
     longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
     num_truncated = sum(length > max_length for length in whole)
     return EncodedInputs(encoded.select(longest_first), rows[longest_first], num_truncated)

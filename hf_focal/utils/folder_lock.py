@@ -16,11 +16,13 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
     """Create a folder if it is missing, and lock it until this process ends or calls `unlock_all`.
 
     Raises:
-        ValueError: another process has locked the folder, or the folder is not writable. The message begins with
-            `argument`, the name of the argument that gave the folder.
+        ValueError: another process has locked the folder, the folder is not writable, or its path goes back (..) from
+            a folder that does not exist. The message begins with `argument`, the name of the argument that gave the
+            folder.
     """
     if is_locked(folder):
         return
+    _check_way_back(folder, argument)
     lock = FileLock(folder / LOCK)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,6 +37,15 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
     except OSError as error:
         raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
     _locks[folder.resolve()] = lock  # only now: a folder that another process holds is not ours
+
+
+def _check_way_back(folder: Path, argument: str) -> None:
+    """Raise `ValueError` if ".." follows a folder that does not exist: to create it would leave it behind, empty."""
+    for place, part in enumerate(folder.parts):
+        if part == ".." and not (left := Path(*folder.parts[:place])).is_dir():
+            raise ValueError(
+                f"{argument} must not lead through a folder that does not exist, got {str(folder)!r}: no {str(left)!r}"
+            )
 
 
 def is_locked(folder: Path) -> bool:

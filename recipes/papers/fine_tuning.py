@@ -29,7 +29,7 @@ from hf_focal.trainer.recipe_arguments import loss_folder
 from hf_focal.utils.atomic_write import write_whole
 from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_shift, read_task
 from papers.runs.fine_tuned_encoders import new_trainer
-from papers.runs.output_folders import unfinished_run
+from papers.runs.output_folders import refuse_other_settings, unfinished_run
 
 SPLIT_SEED = 0  # of the test subset, which is the same for all runs
 POOL, TEST = 1000, 2000  # samples: held out, and measured at most
@@ -185,6 +185,8 @@ def main() -> None:
             name = f"{block}_{run.task}_{run.loss}_s{run.seed}{'_noise' if run.noise else ''}"
             folder = loss_folder(options.output_dir, name)
             with unfinished_run(folder, "run.json") as is_unfinished:
+                if (folder / "run.json").exists():
+                    refuse_other_settings(folder, asdict(run) | {"bf16": options.bf16})
                 try:
                     if is_unfinished:
                         train_one(run, options.data, options.encoders, folder, options.bf16)

@@ -10,7 +10,9 @@ of their questions. `papers.pages.yes_or_no` turns these files into docs/results
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,7 @@ from datasets import Dataset
 from hf_focal.trainer.recipe_arguments import loss_folder
 from papers.data.text_tasks import FINE_TUNING_TASKS, in_held_out_questions, multi_hot, read_task
 from papers.runs.fine_tuned_encoders import new_trainer
+from papers.runs.output_folders import refuse_differences
 
 GOEMOTIONS_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9", "focal:gamma=2", "class_balanced"]
 TREC_QA_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9"]
@@ -58,8 +61,8 @@ def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
     }
 
 
-def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, seed: int, epochs: int) -> dict:
-    tables = read(data, task, seed)
+def train_one(data: Path, encoder: Path, folder: Path, settings: Mapping[str, Any]) -> dict:
+    tables = read(data, settings["task"], settings["seed"])
     splits = {name: Dataset.from_pandas(table, preserve_index=False) for name, table in tables.items()}
     trainer, encoded = new_trainer(
         encoder,
@@ -68,17 +71,17 @@ def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, see
         num_labels=len(tables["train"]["labels"].iloc[0]),
         problem_type="multi_label_classification",
         max_length=96,
-        seed=seed,
-        loss=loss,
-        num_train_epochs=epochs,
+        seed=settings["seed"],
+        loss=settings["loss"],
+        num_train_epochs=settings["epochs"],
         learning_rate=1e-4,
         train_sampling_strategy="group_by_length",
     )
     started = time.time()
     trainer.train()
-    settings = {"task": task, "loss": loss, "seed": seed, "epochs": epochs, "train_samples": len(encoded["train"])}
-    settings |= {"seconds": round(time.time() - started), "torch": torch.__version__}
-    arrays = {"settings": np.array(json.dumps(settings))}
+    measured = {"seconds": round(time.time() - started), "torch": torch.__version__}
+    record = {**settings, "train_samples": len(encoded["train"]), **measured}
+    arrays = {"settings": np.array(json.dumps(record))}
     for name in ("pool", "validation", "test"):
         arrays[f"{name}_logits"] = trainer.predict(encoded[name]).predictions
         arrays[f"{name}_labels"] = np.array(encoded[name]["labels"], np.float32)
@@ -99,9 +102,15 @@ def main() -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     for task, loss, seed in RUNS:
         path = loss_folder(options.output_dir, f"{task}_{loss}_s{seed}.npz")
-        if path.exists() or options.task not in (None, task):
+        if options.task not in (None, task):
             continue
-        arrays = train_one(options.data, options.encoder, options.output_dir, task, loss, seed, options.epochs)
+        settings = {"task": task, "loss": loss, "seed": seed, "epochs": options.epochs}
+        settings["encoder"] = options.encoder.resolve().name
+        if path.exists():
+            with np.load(path) as finished:
+                refuse_differences(path, json.loads(str(finished["settings"])), settings)
+            continue
+        arrays = train_one(options.data, options.encoder, options.output_dir, settings)
         part = path.with_name(f"part_{path.name}")
         np.savez_compressed(part, **arrays)
         part.rename(path)

@@ -169,6 +169,7 @@ def test_a_saved_temperature_is_read_as_a_correction(tmp_path):
         ({"method": "dirichlet", "A": 1.0, "b": 0.0}, "method must be temperature, bias, platt, vector, or matrix"),
         ({"temperature": "15"}, "temperature must be a number, got '15'"),
         ({"temperature": True}, "temperature must be a number, got True"),
+        ({"temperature": [1, 2], "folded": True}, r"temperature must be a number, got \[1, 2\]"),
         ({"temperature": float("nan")}, "temperature must be finite and positive, got nan"),
         ({"temperature": 1.0, "color": 3}, "the fields of a correction must be temperature, values"),
         ({"method": "platt", "slope": -1.0, "intercept": 0.0}, "A must be positive, got -1.0"),

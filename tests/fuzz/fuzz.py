@@ -4,13 +4,15 @@
     python tests/fuzz/fuzz.py --seed 1234      # one attack again, with its traceback
 
 Every attack follows from its seed. It fails with any exception, with an exit code that was not expected, or where it
-takes too long.
+takes too long or crashes the process.
 """
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -22,11 +24,12 @@ import traceback
 import warnings
 from collections import Counter
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
+SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-", dir=os.environ.get("FUZZ_FOLDER")))
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(SCRATCH / "cache")}
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers"), str(ROOT / "recipes")]
@@ -294,32 +297,74 @@ def timed_out(*_: Any) -> None:
     raise TimeoutError(f"more than {SECONDS} seconds")
 
 
+def report(seed: int, kind: str, problem: str | None, output: str = "") -> None:
+    """Print what is wrong: of a traceback the last call and the error or, with the `output`, all of it."""
+    if problem is not None:
+        lines = problem.splitlines()
+        shown = [output, problem] if output else [line for line in lines if "hf_focal/" in line][-1:]
+        print(f"seed {seed}: {kind}", *shown, lines[-1], "", sep="\n", flush=True)
+
+
+def new_fuzz() -> Fuzz:
+    faulthandler.enable()
+    transformers.logging.set_verbosity_error()
+    signal.signal(signal.SIGALRM, timed_out)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return Fuzz()
+
+
+def work(seed: int, end: float, results: Connection) -> None:
+    """Send what was done in each attack, and what is wrong with it, until the time `end`."""
+    fuzz = new_fuzz()
+    while time.monotonic() < end:
+        results.send(attack(fuzz, seed)[:2])
+        seed += 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, help="do this attack alone")
     parser.add_argument("--first_seed", type=int, default=0)
     options = parser.parse_args()
-    transformers.logging.set_verbosity_error()
-    signal.signal(signal.SIGALRM, timed_out)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        fuzz = Fuzz()
-    end, failures, counts = time.monotonic() + 60 * options.minutes, 0, Counter()
-    seed = options.first_seed if options.seed is None else options.seed
+    try:
+        if options.seed is None:
+            return attack_in_processes(options.first_seed, time.monotonic() + 60 * options.minutes)
+        kind, problem, output = attack(new_fuzz(), options.seed)
+        report(options.seed, kind, problem, output or "\n")
+        return int(problem is not None)
+    finally:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+def attack_in_processes(seed: int, end: float) -> int:
+    """Attack in a process of its own, and in another one after an attack that crashes it or never ends."""
+    os.environ["FUZZ_FOLDER"] = str(SCRATCH)
+    failures, counts, context = 0, Counter(), multiprocessing.get_context("spawn")
     while time.monotonic() < end:
-        kind, problem, output = attack(fuzz, seed)
-        counts[kind.partition(":")[0]] += 1
-        if problem is not None:
+        results, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(seed, end, sender), daemon=True)
+        process.start()
+        sender.close()  # so that the process's end is the end of the results
+        problem: str | None
+        try:
+            while results.poll(3 * SECONDS):
+                kind, problem = results.recv()
+                counts[kind.partition(":")[0]] += 1
+                failures += problem is not None
+                report(seed, kind, problem)
+                seed += 1
+            process.kill()
+        except EOFError:
+            pass
+        process.join()
+        if process.exitcode == 1:  # an error in this file, which was printed
+            return 1
+        if process.exitcode:
+            counts["crash"] += 1
             failures += 1
-            lines = problem.splitlines()  # of a traceback its last call and the error, unless it is asked for
-            shown = (
-                [output, problem] if options.seed is not None else [line for line in lines if "hf_focal/" in line][-1:]
-            )
-            print(f"seed {seed}: {kind}", *shown, lines[-1], "", sep="\n", flush=True)
-        if options.seed is not None:
-            break
-        seed += 1
-    shutil.rmtree(SCRATCH, ignore_errors=True)
+            report(seed, "crash", f"the process ended with the exit code {process.exitcode}")
+            seed += 1
     print(f"{sum(counts.values())} attacks ({', '.join(f'{n} {k}' for k, n in counts.items())}), {failures} failed")
     return int(failures > 0)
 

@@ -89,8 +89,12 @@ def test_ctrl_c_leaves_no_new_folder(table, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate_scores(str(table / "fit.npz"), output=tmp_path / "out", on_result=interrupt)
-    assert not (tmp_path / "out").exists()
+        calibrate_scores(str(table / "fit.npz"), output=tmp_path / "new" / "out", on_result=interrupt)
+    with pytest.raises(InputError, match="output must be a folder to write in"):
+        calibrate_scores(str(table / "fit.npz"), output=tmp_path / "new" / ("x" * 300) / "out")
+    with pytest.raises(InputError, match="output must not lead through a folder that does not exist"):
+        calibrate_scores(str(table / "fit.npz"), output=tmp_path / "new" / ".." / "out")
+    assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_read(table, tmp_path, monkeypatch):

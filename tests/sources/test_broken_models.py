@@ -99,7 +99,14 @@ def test_configs_of_other_types(capsys, texts, broken, config, message):
     ("settings", "message"),
     [
         ({"pad_token": "[NEW]"}, "an embedding for each token, got"),
-        ({"model_input_names": [""]}, "cannot be loaded: You should supply an encoding"),
+        *(
+            ({"model_input_names": names}, "model_input_names must be names, of which the first is 'input_ids', got")
+            for names in ([""], ["attention_mask"], ["input_ids", []])
+        ),
+        *(
+            ({"model_max_length": value}, f"must have a model_max_length of 1 or more tokens, got {value}")
+            for value in (0, -1, False, True, 2.5)
+        ),
         ({"model_max_length": "long"}, "cannot be loaded: TypeError"),
     ],
     ids=str,

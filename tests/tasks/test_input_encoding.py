@@ -5,6 +5,7 @@ from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig
 
+from hf_focal import InputError
 from hf_focal.tasks.input_encoding import encode_inputs
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.input_selection import input_keys, select_inputs
@@ -61,6 +62,12 @@ def test_samples_without_a_label_to_measure_are_left_out(task, samples):
     encoded = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
     (ids,) = encoded.samples["input_ids"]
     assert len(ids) == 2 and encoded.rows.tolist() == [1]
+
+
+def test_texts_without_tokens_are_refused():
+    samples = Dataset.from_dict({"text": ["a b", "", "c"], "labels": [0, 1, 0]})
+    with pytest.raises(InputError, match="text_column must have texts of at least one token, got 1 of 3 without any"):
+        encode_inputs(TASKS["text-classification"], samples, train_word_tokenizer(["a b c"]), 9, "")
 
 
 def test_pairs_are_cut_on_either_side():

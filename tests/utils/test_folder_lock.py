@@ -31,6 +31,15 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         lock_folder(tmp_path / "file" / "x")
 
 
+def test_the_way_to_a_folder_leads_through_existing_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"output must not lead through a folder that does not exist, .*: no '.*/x'"):
+        lock_folder(tmp_path / "x" / ".." / "new", "output")
+    assert not any(tmp_path.iterdir())
+    (tmp_path / "x").mkdir()
+    lock_folder(tmp_path / "x" / ".." / "new", "output")
+    unlock_folder(tmp_path / "new")
+
+
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise NotImplementedError

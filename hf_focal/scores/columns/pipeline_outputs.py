@@ -2,6 +2,7 @@
 
 import ast
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -130,10 +131,25 @@ def _read_mappings(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
     for row, text in enumerate(texts.to_pylist()):
         try:
             values.append(ast.literal_eval(_NUMPY.sub(r"\1", text or "")))
-        except (ValueError, SyntaxError) as error:
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
             where = f"{name!r} in {rows.where(row)}"
             raise InputError("score_column", f"must hold labels with scores, got {text!r} in {where}") from error
-    return pa.array(values)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        row = bisect_left(range(len(values)), True, key=lambda row: not _is_column(values[: row + 1]))
+        expected = "must hold labels with scores, of the same types in all rows"
+        got = f"{texts[row].as_py()!r} in {name!r} in {rows.where(row)}"
+        raise InputError("score_column", f"{expected}, got {got}") from error
+
+
+def _is_column(values: list) -> bool:
+    """Return whether values have one type: Arrow has none of a mapping and a number."""
+    try:
+        pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
 
 
 def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, lengths: np.ndarray) -> ScoreRows:

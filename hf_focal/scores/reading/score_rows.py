@@ -14,7 +14,7 @@ from ...errors import InputError
 from ...utils.shown_names import shown_columns
 from .batch_options import BatchOptions
 from .table_formats import FORMATS, as_arrow, format_of
-from .text_encoding import wrong_encoding
+from .text_encoding import check_texts, wrong_encoding
 
 
 @runtime_checkable
@@ -134,7 +134,9 @@ def load(name: str, scores: Any, text: Sequence[str | None] = ()) -> ScoreRows:
     if not path.is_file():
         raise InputError(name, f"must be an existing file, got {str(path)!r}")
     with _read_errors(name, path):
-        return ScoreRows(name, path.name, file_format.read(name, path, text), path)
+        table = file_format.read(name, path, text)
+        check_texts(table)
+        return ScoreRows(name, path.name, table, path)
 
 
 def arrow_table(value: Any) -> pa.Table:
@@ -185,5 +187,7 @@ def score_batches(path: Path, options: BatchOptions, argument: str = "scores") -
     first = 0
     with _read_errors(argument, path):
         for batch in file_format.read_batches(argument, path, options):
-            yield ScoreRows(argument, path.name, pa.Table.from_batches([batch]), path, first)
+            table = pa.Table.from_batches([batch])
+            check_texts(table)
+            yield ScoreRows(argument, path.name, table, path, first)
             first += len(batch)

@@ -69,7 +69,11 @@ def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
             f"output_dir must be the folder of a run, or a new one, got {str(folder)!r}, whose run.json "
             "holds something else"
         ) from error
-    settings = json.loads(json.dumps(settings))
+    refuse_differences(folder, earlier, json.loads(json.dumps(settings)))
+
+
+def refuse_differences(run: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a run's folder or file has other settings, as far as the `earlier` ones name them."""
     different = [
         f"{key}: {earlier[key]!r} there, {value!r} now"
         for key, value in settings.items()
@@ -78,7 +82,7 @@ def refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     if different:
         raise ValueError(
             f"output_dir must be the folder of a run with the same settings, or a new one, got "
-            f"{str(folder)!r}, which holds a run with other settings ({'; '.join(different)})"
+            f"{str(run)!r}, which holds a run with other settings ({'; '.join(different)})"
         )
 
 

@@ -54,6 +54,11 @@ def test_runs_of_fine_tuning_leave_logits_and_are_not_repeated(tmp_path, encoder
     capsys.readouterr()
     recipe.main()
     assert capsys.readouterr().out == ""
+    monkeypatch.setattr("sys.argv", ["fine_tuning.py", *flags(options), "--bf16"])
+    with pytest.raises(
+        ValueError, match=r"adafocal_2_s1_noise', which .* other settings \(bf16: False there, True now"
+    ):
+        recipe.main()
 
 
 def test_a_failed_run_of_fine_tuning_stops_no_other_and_sets_the_exit_code(tmp_path, monkeypatch, capsys):
@@ -111,3 +116,6 @@ def test_runs_of_yes_or_no_leave_logits_of_each_split(tmp_path, encoders, monkey
         assert len(set(arrays["test_questions"])) == 12
     monkeypatch.setattr(recipe, "train_one", None)
     recipe.main()
+    monkeypatch.setattr("sys.argv", ["yes_or_no.py", *flags(options | {"epochs": 2})])
+    with pytest.raises(ValueError, match=r"_s1.npz', which holds .* other settings \(epochs: 1 there, 2 now\)"):
+        recipe.main()

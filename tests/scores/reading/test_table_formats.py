@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hf_focal import InputError
@@ -72,3 +74,47 @@ def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
     (batch,) = score_batches(path, BatchOptions(16, ("prob",)))
     for table in (load("scores", path).table, batch.table):
         assert table["id"].to_pylist() == ["2024-01-02 03:04:05"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"prob": 0.5, "label": "gr\xf6n"}',
+        b'{"gr\xf6n": 0.5}',
+        b'{"scores": {"gr\xf6n": 0.5}}',
+        b'{"a": [{"b": "\xf6"}]}',
+    ],
+)
+def test_json_lines_with_bytes_that_are_no_text_are_refused(line, tmp_path):
+    path = tmp_path / "scores.jsonl"
+    path.write_bytes(line)
+    for read in (lambda: load("scores", path), lambda: [*score_batches(path, BatchOptions(16))]):
+        with pytest.raises(InputError, match="scores must be in UTF-8, got another encoding"):
+            read()
+
+
+def test_a_parquet_file_with_bytes_that_are_no_text_is_refused(tmp_path):
+    labels = pa.array([b"a", b"gr\xf6n"]).view(pa.string())
+    pq.write_table(pa.table({"prob": [0.5, 0.5], "label": labels}), tmp_path / "scores.parquet")
+    with pytest.raises(InputError, match="scores must be in UTF-8, got another encoding"):
+        load("scores", tmp_path / "scores.parquet")
+
+
+def test_a_list_in_json_lines_may_begin_with_null(tmp_path):
+    """Arrow's own reader would move all later numbers up by one."""
+    path, rows = tmp_path / "scores.jsonl", [{"probs": [None, 0.5], "id": 1}, {"probs": [0.2, 0.8], "other": "x"}]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (batch,) = score_batches(path, BatchOptions(16))
+    for table in (load("scores", path).table, batch.table):
+        assert table.to_pydict() == {"probs": [[None, 0.5], [0.2, 0.8]], "id": [1, None], "other": [None, "x"]}
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.json"])
+@pytest.mark.parametrize("content", ["null", '\n null\n{"prob": 0.5}\n'])
+def test_json_without_records_is_refused(name, content, tmp_path):
+    """Arrow's own reader would end the process."""
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=r"expected a .*record.*, got .*null"):
+        load("scores", tmp_path / name)
+    with pytest.raises(InputError, match=r"expected a .*record.*, got .*null"):
+        [*score_batches(tmp_path / name, BatchOptions(16))]

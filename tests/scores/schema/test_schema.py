@@ -1,6 +1,7 @@
 """What columns mean is decided by their names, once: the same figures from each form of a table, or one error."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -446,6 +447,15 @@ def test_outputs_of_a_pipeline(form, tmp_path):
         assert all(max("abc", key=lambda c: row[f"calibrated_{c}"]) == row["scores"][0]["label"] for row in written)
     with pytest.raises(InputError, match=r"must hold the score of each class .* in row 1 of scores: .*top_k=None"):
         read_scores({"scores": [row[: 3 - (i == 1)] for i, row in enumerate(pipeline_rows())], "label": NAMED})
+
+
+@pytest.mark.parametrize("other", ["0.5", "[1]", "{'a': 'x'}", "{[]: 1}", "{1: 0.5}", "{'a': [1]}", "(" * 300])
+def test_mappings_beside_other_values_are_refused(other, tmp_path):
+    pd.DataFrame({"scores": ["{'a': 0.9}", other], "label": ["a", "a"]}).to_csv(tmp_path / "s.csv", index=False)
+    with pytest.raises(
+        InputError, match=f"must hold labels with scores.*got.*{re.escape(other)}.* in line 3 of s.csv"
+    ):
+        read_scores(tmp_path / "s.csv")
 
 
 def test_outputs_of_other_pipelines():
