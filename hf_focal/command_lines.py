@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .tasks.file_formats import FORMATS, is_file
-from .utils.data_names import DataName
+from .utils.names import DataName
 
 # Arguments of `hf-focal evaluate` that `calibrate` does not take, or that would mean something else there.
 _OF_EVALUATE = (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..utils.shown_names import counted
+from ..utils.names import counted
 
 _FEWEST_CLUSTERS = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
 

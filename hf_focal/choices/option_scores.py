@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..tasks.answer_numbers import answer_numbers
+from ..tasks.label_numbers import answer_numbers
 from ..utils.weights_hash import hash_weights
 from .continuations import after_prompts, goes_on_from_its_cache
-from .option_calibration import option_temperature
 from .option_encoding import EncodedQuestions, Question, encode_choices
-from .option_scoring import OptionScoring
+from .option_scoring import OptionScoring, option_temperature
 from .score_file import ScoredBatch, ScoreFile
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ def add_apply(commands: Any) -> None:
 def run_apply(**arguments: Any) -> None:
     from ..scores import correct_file, export_correction
     from ..scores.correction_files.correction_json import read_correction
-    from ..utils.shown_names import counted, listed
+    from ..utils.names import counted, listed
 
     if "onnx" in arguments:
         if others := sorted(arguments.keys() - {"correction", "onnx"}):

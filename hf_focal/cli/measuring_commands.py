@@ -10,10 +10,9 @@ from typing import Any
 
 from ..errors import AfterMeasurementError, InputError
 from .commands import Command
-from .measuring_options import calibrate_options, evaluate_options
+from .measuring_options import ScopedOptions, calibrate_options, evaluate_options
 from .parsing import label_map, refuse_arguments
 from .processes import is_main_process, launched_processes
-from .scoped_options import ScopedOptions
 
 _USAGE = "%(prog)s MODEL --dataset DATA [options]\n       %(prog)s --scores FILE [options]"
 _EVALUATE = """Measure how calibrated a trained model is, or a table of its scores.

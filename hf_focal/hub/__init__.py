@@ -1,7 +1,7 @@
 """Publishing models with their cards on the Hugging Face Hub."""
 
-from .base_metadata import read_base_metadata
 from .card_contents import CardData, CardModel, Training
+from .card_metadata import read_base_metadata
 from .hub_publishing import HubError, create_repository, publish
 from .model_card import model_card
 

@@ -1,10 +1,13 @@
-"""The front matter of a card: what the Hub reads of a model, its data, and its results."""
+"""The front matter of a card: what the Hub reads of a model and its results, also what it has of the base model."""
 
+import warnings
 from collections.abc import Mapping
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..calibration.calibration_fit import scaling_name
+from ..errors import one_line
 from ..metrics.metric_table import METRICS
 from .card_contents import CardContents
 from .hub_ids import hub_id
@@ -61,3 +64,34 @@ def _eval_results(card: CardContents) -> list["EvalResult"]:
         for key, name, value in values
         if value is not None and isfinite(value)
     ]
+
+
+def read_base_metadata(name: str | None) -> Mapping[str, Any]:
+    """Return the metadata of the card of a base model, a Hub id or a folder; {} without a card, or without the Hub.
+
+    A card in a folder that cannot be read is warned of.
+    """
+    from huggingface_hub import ModelCard, model_info
+
+    # The base class of what the Hub's client raises without a connection, whatever library it uses for requests.
+    from huggingface_hub.errors import HTTPError
+
+    if name is None:
+        return {}
+    if (file := Path(name) / "README.md").is_file():
+        try:
+            return ModelCard(file.read_text(encoding="utf-8")).data.to_dict()
+        except Exception as error:  # whatever the parser of YAML and that of cards raise
+            warnings.warn(
+                f"the new card takes no license and no language from {str(file)!r}, which cannot be read: "
+                f"{one_line(error)}",
+                stacklevel=2,
+            )
+            return {}
+    if hub_id(name) is None:
+        return {}
+    try:
+        data = model_info(name, timeout=10).card_data
+    except (HTTPError, OSError):  # no connection, no such repository, or no access to it
+        return {}
+    return data.to_dict() if data else {}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..utils.path_names import path_name
+from ..utils.names import path_name
 
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)

@@ -2,18 +2,23 @@
 
 import glob
 import json
+import logging
 import re
 import shlex
+from concurrent.futures import Future
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shutil import copy2
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import CommitInfo, HfApi, constants
+from huggingface_hub import CommitInfo, HfApi, constants, run_as_future
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
+
 
 # The files to publish, by their paths in the folder. Everything else stays local: training state, arguments, paths on
 # this machine, logs, and whatever shows samples of the data.
@@ -199,3 +204,28 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValueError | TypeError | OSError) and not isinstance(error, ConnectionError):
         return message
     return f"the Hub, {constants.ENDPOINT}, cannot be reached or broke the connection ({message})"
+
+
+_logger = logging.getLogger(__name__)
+
+
+def start_upload(checkpoint: str | Path, copy_to: str | Path, repo_id: str, **options: Any) -> Future:
+    """Start to upload the model in a checkpoint, without the training state, and return the future of the upload.
+
+    The upload is one of a copy in the folder `copy_to`, because the trainer may remove the checkpoint before it is
+    uploaded. `options` are those of `upload`. A failed upload causes a warning.
+    """
+    copied = TemporaryDirectory(prefix="_push-", dir=copy_to)
+    for file in published_files(checkpoint):
+        target = Path(copied.name, file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy2(Path(checkpoint, file), target)
+    return run_as_future(_upload_copy, copied, repo_id, options)
+
+
+def _upload_copy(copied: TemporaryDirectory, repo_id: str, options: dict[str, Any]) -> None:
+    with copied:
+        try:
+            upload(copied.name, repo_id, **options)
+        except HubError as error:
+            _logger.warning("%s; the training goes on", error)

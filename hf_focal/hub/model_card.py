@@ -1,18 +1,19 @@
 """Model card: what a model is, how well calibrated it is, and how to use it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..calibration import Temperature
 from ..command_lines import apply_command, suffix_of
+from ..losses import LOSSES, LossConfig
 from ..reports.results.run_results import RunResult
 from ..reports.wording.markdown_tables import escaped
 from ..reports.wording.model_warnings import warnings_of
-from .bibtex import citations, papers_of
 from .card_contents import CardContents, CardData, CardModel, Training
 from .card_metadata import card_metadata
 from .card_sections import (
@@ -27,6 +28,7 @@ from .card_sentences import introduction, limitations, what_the_data_were, where
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
+
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -91,3 +93,18 @@ def _without_extra_blank_lines(text: str) -> str:
     """Leave one blank line between paragraphs, some of which are empty; code stays as it is."""
     parts = _CODE.split(text)
     return "".join(part if part.startswith("```") else re.sub("\n{3,}", "\n\n", part) for part in parts)
+
+
+def citations(sources: Sequence[str]) -> str:
+    """Return the BibTeX entries of `sources` such as "Guo et al. 2017", each once; a blog post has no entry."""
+    text = Path(__file__).with_name("citations.bib").read_text(encoding="utf-8")
+    entries = {re.findall(r"{(\D+\d+)\w*,", entry)[0]: entry.strip() for entry in text.split("\n\n")}
+    keys = dict.fromkeys(f"{source.split()[0].lower()}{source.split()[-1]}" for source in sources)
+    return "\n\n".join(entries[key] for key in keys if key in entries)
+
+
+def papers_of(loss: LossConfig | None, temperature: Temperature) -> list[str]:
+    """Return the papers of a loss, if it is known, and of a fitted temperature."""
+    sources = LOSSES[loss.name].source.split("; ") if loss else []
+    sources += ["Guo et al. 2017"] * temperature.is_fitted
+    return sources + ["Mukhoti et al. 2020"] * (temperature.objective in ("ece", "adaece"))

@@ -9,10 +9,9 @@ from transformers import PreTrainedModel, TrainerState, TrainingArguments
 from ..reports import RunResult
 from ..tasks.heads import without_adapter
 from ..utils.model_wrappers import unwrap
-from .base_metadata import read_base_metadata
-from .card_contents import CardData, CardModel, Training
+from .card_contents import CardData, CardModel, Training, registering_package
+from .card_metadata import read_base_metadata
 from .model_card import model_card
-from .registering_package import registering_package
 
 # Training arguments that are listed if they are set, and the names under which they are.
 _TITLES = {

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..utils.column_names import column_option, normalized
+from ..utils.names import column_option, normalized
 from .meanings import StatedKind
 
 # Names of scores as regular expressions, in the order in which they are looked for, and the kind that they state: ""

@@ -18,9 +18,8 @@ from ..calibration.correction_methods import METHODS_OF_LINK
 from ..calibration.prior_shift import check_shares
 from ..calibration.threshold_goal import ThresholdGoal
 from ..errors import InputError
-from ..hub.card_contents import CardData, CardModel
+from ..hub.card_contents import CardData, CardModel, registering_package
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.registering_package import registering_package
 from ..recommendation import default_correction
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection
@@ -35,7 +34,7 @@ from ..tasks.named_split import NamedSplit
 from ..tasks.task import LabelKind, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..utils.constants import MULTI_LABEL
-from ..utils.data_names import DataName
+from ..utils.names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
 from .model_loading import auto_class_of, load_model, match_padding, set_problem_type

@@ -7,7 +7,7 @@ import yaml
 from ..errors import InputError, one_line
 from ..losses import LossConfig
 from ..losses.loss_config import known_loss
-from ..utils.path_names import path_name
+from ..utils.names import path_name
 
 
 def loss_of(model: str | Path) -> str:

@@ -7,9 +7,8 @@ from transformers import PreTrainedConfig
 
 from ..errors import InputError
 from ..tasks.heads import task_of_config
-from ..tasks.input_options import InputOptions
+from ..tasks.input_options import InputOptions, check_options
 from ..tasks.task import LABEL_WORDS, MULTIPLE_CHOICE, Task
-from ..tasks.used_options import check_options
 from .label_words import LabelWordsSource
 from .model import ModelSettings, ModelSource
 from .model_loading import load_config

@@ -11,10 +11,9 @@ import numpy as np
 
 from ..calibration import CalibrationFit, Correction
 from ..calibration.calibration_record import drop_calibration_entries
-from ..choices.option_calibration import option_record, option_temperature
 from ..choices.option_encoding import EncodedQuestions, encode_choices
 from ..choices.option_scores import score_encoded
-from ..choices.option_scoring import SCORES, OptionScoring
+from ..choices.option_scoring import SCORES, OptionScoring, option_record, option_temperature
 from ..errors import InputError, one_line
 from ..reports import RunResult
 from ..reports.results.result_sections import DataSection

@@ -190,7 +190,7 @@ class BaseSource(ABC):
 
     def write_card(self, folder: Path, name: str, result: RunResult, fitted_on: Samples, measured_on: Samples) -> None:
         """Write ``README.md``, which calls the source `name`."""
-        from ..hub.base_metadata import read_base_metadata
+        from ..hub.card_metadata import read_base_metadata
         from ..hub.model_card import model_card
 
         model, data = self.card_model(name, result), self.card_data(fitted_on, measured_on)
@@ -284,3 +284,31 @@ def _save_whole(folder: Path, parts: Sequence[Any]) -> None:
             part.save_pretrained(partial)
         for file in sorted(Path(partial).iterdir(), key=lambda file: file.suffix in (".safetensors", ".onnx")):
             file.rename(folder / file.name)
+
+
+class _WrappedSource(Source):
+    """An object with `link`, `classes`, and `scores(data)`, as a `Source`."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped, self.link, self.classes = wrapped, wrapped.link, tuple(wrapped.classes)
+        self.name = getattr(wrapped, "name", type(wrapped).__name__)
+
+    def scores(self, data: Any) -> Scores:
+        return self.wrapped.scores(data)
+
+
+def as_source(source: Any) -> BaseSource:
+    """Return a `Source`, or wrap an object that has its `link`, `classes`, and `scores(data)`.
+
+    Raises:
+        InputError: the object lacks one of these, its link is neither "softmax" nor "sigmoid", or its name is no text.
+    """
+    if not isinstance(source, BaseSource):
+        if missing := [name for name in ("link", "classes", "scores") if not hasattr(source, name)]:
+            kind = type(source).__name__
+            raise InputError("source", f"must have link, classes, and scores(data), got a {kind} without {missing[0]}")
+        if source.link not in ("softmax", "sigmoid"):
+            raise InputError("source", f"must have the link 'softmax' or 'sigmoid', got {source.link!r}")
+    if not isinstance(name := getattr(source, "name", ""), str):
+        raise InputError("source", f"must have a name that is a text, got {name!r}")
+    return source if isinstance(source, BaseSource) else _WrappedSource(source)

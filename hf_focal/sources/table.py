@@ -24,7 +24,7 @@ from ..scores.sets.streamed_scores import StreamedScores
 from ..scores.sets.table_scores import read_table
 from ..scores.table_options import TableOptions
 from ..utils.arrow_values import is_text_type
-from ..utils.shown_names import listed
+from ..utils.names import listed
 from .source import BaseSource, Data, Samples
 
 

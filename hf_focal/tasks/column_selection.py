@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Image, LargeList, List, Value
 
 from ..errors import InputError
-from ..utils.column_names import column_option, normalized
+from ..utils.names import column_option, normalized
 from .named_split import NamedSplit
 from .task import ColumnType, Task
 

@@ -219,3 +219,29 @@ class InputOptions:
         """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""
         options = [f for f in fields(self) if f.name != "scores_folder"]
         return {f.name: getattr(self, f.name) for f in options if getattr(self, f.name) != f.default}
+
+
+def options_of(task: Task) -> set[str]:
+    """Return the names of the options that models of a task take."""
+    taken = set()
+    for option in fields(InputOptions):
+        takes = option.metadata["takes"]
+        if option.name in task.column_arguments if takes is None else takes(task):
+            taken.add(option.name)
+    return taken
+
+
+def check_options(options: InputOptions, task: Task, model: str) -> None:
+    """Raise `InputError` for an option that was changed from its default, but that models of this task do not take.
+
+    `model` is the name of the model in the error.
+    """
+    taken = options_of(task)
+    for option in fields(options):
+        name, value = option.name, getattr(options, option.name)
+        if value == option.default or name in taken:
+            continue
+        others = {"labels": LABEL_WORDS, "question_column": MULTIPLE_CHOICE} if task.is_causal else {}
+        needed = " or ".join(option for option, other in others.items() if name in options_of(other))
+        kind = f"of the task {task.name}" + (f" without {needed}" if needed else "")
+        raise InputError(name, f"must not be given for {model!r}, {kind}, got {value!r}")

@@ -8,9 +8,8 @@ from datasets import Dataset
 from transformers import PreTrainedConfig
 
 from ..errors import InputError, some_of
-from ..utils.column_names import column_option, normalized
 from ..utils.constants import MULTI_LABEL
-from .answer_numbers import answer_numbers
+from ..utils.names import column_option, normalized
 from .column_selection import (
     Column,
     flatten_translations,
@@ -21,7 +20,7 @@ from .column_selection import (
 )
 from .input_options import InputOptions
 from .label_columns import LabelColumns, LabelShape
-from .label_numbers import ModelLabels, add_classes, add_tags
+from .label_numbers import ModelLabels, add_classes, add_tags, answer_numbers
 from .multi_hot_labels import column_order, multi_hot_labels
 from .named_split import NamedSplit
 from .task import ColumnType, LabelKind, Task

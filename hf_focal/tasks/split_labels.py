@@ -11,9 +11,8 @@ from ..errors import InputError, some_of
 from .column_selection import Column, select_columns
 from .input_options import InputOptions
 from .label_columns import LabelColumns, LabelShape
-from .label_lists import are_multi_hot
 from .label_numbers import ModelLabels, add_classes, add_tags
-from .multi_hot_labels import multi_hot_labels
+from .multi_hot_labels import are_multi_hot, multi_hot_labels
 from .named_split import NamedSplit
 from .task import ColumnType, LabelKind
 

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict
 
 from ..errors import InputError
-from ..utils.data_names import DataName
+from ..utils.names import DataName
 from .column_selection import flatten_translations, input_columns, sample_keys, select_columns
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions

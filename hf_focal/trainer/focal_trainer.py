@@ -41,9 +41,8 @@ from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_
 from ..calibration.trial_runs import first_rows
 from ..errors import InputError, require
 from ..hub.card_contents import CardData, Training
-from ..hub.checkpoint_uploads import start_upload
 from ..hub.cross_encoder_folder import copy_settings, set_sigmoid
-from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
+from ..hub.hub_publishing import HubError, create_repository, publish, repository_of, start_upload
 from ..hub.trainer_card import trained_model, training_settings, write_card
 from ..losses import ClassBalanced, LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -78,9 +77,8 @@ from .loss_function import LossFunction, loss_of_head, without_loss
 from .model_checks import check_correction, check_model, set_problem_type
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
-from .shown_inputs import shown_inputs
+from .shown_inputs import is_pair, shown_inputs
 from .streamed_evaluation import StreamedEvaluation, kept_samples
-from .tokenized_texts import is_pair
 from .trained_result import trained_result
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, ProgressAndLines, TrainingCallback, gamma_history, print_lines

@@ -1,14 +1,13 @@
 """What a page shows of the samples of a trainer's dataset: their texts, or their images."""
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import datasets
 import numpy as np
 from torch.utils.data import IterableDataset
 from transformers import PreTrainedTokenizerBase
-
-from .tokenized_texts import texts_of
 
 
 def shown_inputs(dataset: Any, rows: np.ndarray, processor: Any) -> list[Any] | None:
@@ -42,3 +41,30 @@ def _shown_input(sample: Any, tokenizer: Any) -> Any:
     if image is not None or "input_ids" not in sample or not isinstance(tokenizer, PreTrainedTokenizerBase):
         return image
     return texts_of(tokenizer, sample["input_ids"])
+
+
+def is_pair(tokenizer: Any, sample: Any) -> bool:
+    """Return whether a sample has as many separators as the tokenizer adds to two texts, not to one."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not isinstance(sample, Mapping):
+        return False
+    separators = _separators(tokenizer)
+    one, two = map(tokenizer.num_special_tokens_to_add, (False, True))
+    return one < two == sum(int(token) in separators for token in sample.get("input_ids", []))
+
+
+def texts_of(tokenizer: PreTrainedTokenizerBase, input_ids: Any) -> str:
+    """Return the texts of token ids, (L,) or, for several options, (N, L), without special tokens.
+
+    The texts of a pair have " | " between them, and options " / ".
+    """
+    if len(input_ids) and np.ndim(input_ids[0]):
+        return " / ".join(texts_of(tokenizer, option) for option in input_ids)
+    separators = _separators(tokenizer)
+    parts = [[*part] for is_end, part in groupby(map(int, input_ids), separators.__contains__) if not is_end]
+    texts = (tokenizer.decode(part, skip_special_tokens=True).strip() for part in parts)
+    return " | ".join(text for text in texts if text)
+
+
+def _separators(tokenizer: PreTrainedTokenizerBase) -> set[Any]:
+    """Return the ids of the tokens that begin, separate, and end texts."""
+    return {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds, ThresholdSamples, notes_on_yes, threshold_details
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
+from ..reports.examples import Examples
 from ..reports.results.result_sections import (
     DriftSection,
     FitSection,
@@ -19,6 +21,7 @@ from ..reports.results.result_sections import (
     ThresholdSection,
 )
 from ..scores.analysis.comparisons import drift, group_metrics
+from ..scores.analysis.examples import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet
 from ..sources.source import BaseSource, Data, Samples
 from ..utils.json_values import from_json
@@ -123,3 +126,14 @@ def run_result(
         {name: value for name, value in side.items() if not np.isnan(value)} for side in (result.pre, result.post)
     )
     return replace(result, pre=pre, post=post)
+
+
+def can_show_examples(source: BaseSource, scores: ScoreSet) -> bool:
+    """Return whether the page can show some samples of scores, which need not be computed yet."""
+    return source.has_independent_samples and are_few(scores)
+
+
+def page_examples(source: BaseSource, samples: Samples, correction: Correction | None = None) -> Examples:
+    """Find samples for the page, ranked after the correction, if there is one."""
+    examples = find_examples(samples.scores.collected(), partial(source.inputs, samples), correction)
+    return replace(examples, hint=source.inputs_hint(samples))

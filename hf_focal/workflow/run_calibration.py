@@ -15,10 +15,17 @@ from ..reports.output_folder import check_room, new_folder, write_results, writi
 from ..reports.results.result_sections import CrossFit, FitSection, PriorSection, ThresholdSection
 from ..scores.sets.score_set import ScoreSet, names_of
 from ..sources.source import BaseSource, FoldOutcome, Samples
-from .page_examples import can_show_examples, page_examples
 from .publishing import folder_to_save, new_repository, publish_folder
 from .recorded_call import run_commands
-from .results import Sections, choose_thresholds, group_section, metrics_with_samples, run_result
+from .results import (
+    Sections,
+    can_show_examples,
+    choose_thresholds,
+    group_section,
+    metrics_with_samples,
+    page_examples,
+    run_result,
+)
 from .samples import check_new_scores, labeled_shares, samples_of_fit, write_rows_or_shards
 from .settings import CalibrationSettings
 from .source_arguments import SourceArguments

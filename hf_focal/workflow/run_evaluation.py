@@ -6,9 +6,17 @@ from ..reports import RunResult
 from ..reports.output_folder import check_room, new_folder, write_results
 from ..scores.sets.score_set import names_of
 from ..sources.source import BaseSource, Samples
-from .page_examples import can_show_examples, page_examples
 from .recorded_call import run_commands
-from .results import Sections, choose_thresholds, compared_with, group_section, metrics_with_samples, run_result
+from .results import (
+    Sections,
+    can_show_examples,
+    choose_thresholds,
+    compared_with,
+    group_section,
+    metrics_with_samples,
+    page_examples,
+    run_result,
+)
 from .samples import check_new_scores, samples_of_evaluation, write_rows_or_shards
 from .settings import EvaluationSettings
 from .source_arguments import SourceArguments

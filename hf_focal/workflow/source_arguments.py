@@ -8,9 +8,8 @@ from typing import Any
 
 from ..errors import InputError
 from ..scores.table_options import TableOptions
-from ..sources.source import BaseSource, Data
+from ..sources.source import BaseSource, Data, as_source
 from ..sources.table import TableSource
-from ..sources.wrapped_source import as_source
 from ..tasks.input_options import InputOptions
 
 MODEL_OPTIONS = frozenset(option.name for option in fields(InputOptions))

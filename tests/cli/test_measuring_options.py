@@ -8,8 +8,7 @@ import pytest
 from trained_models import error_of
 
 from hf_focal import InputError, calibrate_model, calibrate_scores, evaluate_model, evaluate_scores
-from hf_focal.cli.measuring_options import calibrate_options, evaluate_options
-from hf_focal.cli.scoped_options import Scope
+from hf_focal.cli.measuring_options import Scope, calibrate_options, evaluate_options
 from hf_focal.scores.table_options import TableOptions
 from hf_focal.tasks.input_options import InputOptions
 

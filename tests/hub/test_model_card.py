@@ -17,8 +17,8 @@ from huggingface_hub.errors import HTTPError
 import hf_focal
 from hf_focal import CalibrationMetrics, Temperature, calibrate_scores
 from hf_focal.hub import CardData, CardModel, Training, model_card, read_base_metadata
-from hf_focal.hub.bibtex import citations
 from hf_focal.hub.label_words_usage import correction_usage
+from hf_focal.hub.model_card import citations
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult

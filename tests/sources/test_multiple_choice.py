@@ -20,8 +20,7 @@ from hf_focal import (
     fold_correction,
 )
 from hf_focal.choices import score_choices
-from hf_focal.choices.option_calibration import option_temperature
-from hf_focal.choices.option_scoring import OptionScoring
+from hf_focal.choices.option_scoring import OptionScoring, option_temperature
 from hf_focal.cli.main import main
 from hf_focal.command_lines import RunCommands
 from hf_focal.reports.wording.next_steps import next_steps

@@ -13,12 +13,14 @@ from hf_focal import (
     Correction,
     InputError,
     Scores,
+    Source,
     calibrate,
     calibrate_scores,
     evaluate,
     fit_correction,
 )
 from hf_focal.reports.wording.next_steps import next_steps
+from hf_focal.sources.source import as_source
 
 GUIDE = ROOT / "docs" / "guides" / "own_source.md"
 
@@ -109,3 +111,31 @@ def test_groups_drift_and_thresholds_on_other_data():
 def test_one_line_for_what_is_wrong(source, message):
     with pytest.raises(InputError, match=message):
         evaluate(source, sampled(50, 0))
+
+
+class Named(Source):
+    name = None
+
+    def scores(self, data):
+        return data
+
+
+def test_an_object_becomes_a_source_with_its_name():
+    source = as_source(SimpleNamespace(link="sigmoid", classes=["spam"], scores=len, name="mine"))
+    assert (source.link, source.classes, source.name) == ("sigmoid", ("spam",), "mine")
+    assert source.scores([1, 2]) == 2
+    assert as_source(source) is source and isinstance(source, Source)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (SimpleNamespace(link="softmax"), "source must have link, classes, and .* without classes"),
+        (SimpleNamespace(link="relu", classes=(), scores=len), "source must have the link .*, got 'relu'"),
+        (SimpleNamespace(link="softmax", classes=(), scores=len, name=3), "source must have a name .* text, got 3"),
+        (Named(), "source must have a name that is a text, got None"),
+    ],
+)
+def test_an_object_that_is_no_source(given, message):
+    with pytest.raises(InputError, match=message):
+        as_source(given)

@@ -9,7 +9,7 @@ from transformers import BertConfig
 
 from hf_focal import InputError
 from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.label_numbers import ModelLabels, add_classes, class_numbers, list_numbers
+from hf_focal.tasks.label_numbers import ModelLabels, add_classes, answer_numbers, class_numbers, list_numbers
 from hf_focal.tasks.named_split import NamedSplit
 
 ANIMALS = ModelLabels.named(["cat", "dog", "fox"])
@@ -172,3 +172,28 @@ def test_samples_without_a_label_are_dropped():
     }
     with pytest.raises(ValueError, match="label_column must hold labels, got none in 'label' of test"):
         add_classes(ANIMALS, samples.select([0]), NamedSplit("test", split.select([0])), "label")
+
+
+OPTIONS = [["fish", "fox"], ["B", "A"], ["1", "7", "9"]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"), [([1, 0, 2], [1, 0, 2]), (["fox", 1, "7"], [1, 1, 1]), (["B", 0, "C"], [1, 0, 2])]
+)
+def test_answers_are_indices_letters_or_texts(answers, expected):
+    assert answer_numbers(answers, OPTIONS) == expected
+
+
+def test_letters_may_be_others():
+    assert answer_numbers(["2", "9"], [["fish", "fox"], ["x", "y"]], ["2", "9"]) == [0, 1]
+
+
+@pytest.mark.parametrize("wrong", [2, -1, "C", "cat", 0.7, True])
+def test_what_is_no_answer(wrong):
+    with pytest.raises(InputError, match=f"got {wrong!r} for question 0$"):
+        answer_numbers([wrong], OPTIONS[:1])
+
+
+def test_a_text_that_is_the_letter_of_another_option():
+    with pytest.raises(InputError, match="got 'A' for question 0, which fits two of these"):
+        answer_numbers(["A"], OPTIONS[1:2])

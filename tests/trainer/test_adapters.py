@@ -16,8 +16,8 @@ from transformers import BertForTokenClassification, GenerationConfig, T5Config,
 
 from hf_focal import FocalTrainer, calibrated_generation, fold_correction
 from hf_focal.calibration import CalibrationFit, apply_calibrated_generation
-from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.continuations import after_prompts, goes_on_from_its_cache, next_token_logits
+from hf_focal.trainer.saved_model_folding import adapter_calibration
 
 peft = pytest.importorskip("peft")
 pytestmark = [pytest.mark.full, pytest.mark.slow]

@@ -10,7 +10,7 @@ from ...command_lines import RunCommands
 from ...errors import InputError
 from ...tasks.task import unit_of
 from ...utils.atomic_write import write_whole
-from ...utils.data_names import DataName
+from ...utils.names import DataName
 from ..examples import Examples
 from ..figures.gamma_figure import gamma_heatmap
 from ..figures.reliability_marks import LINK_WORDS

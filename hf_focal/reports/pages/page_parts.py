@@ -16,8 +16,8 @@ from ...utils.constants import WEBSITE
 from ..figures.reliability_marks import FEW, Z
 from ..results.run_results import RunResult
 from ..wording.markdown_tables import Best, Cell, Tied, parts
+from ..wording.next_steps import is_code
 from ..wording.number_format import format_metric, sentence
-from ..wording.steps import is_code
 from ..wording.text_summary import summary
 from .charts import LINES, RELIABILITY, reliability_chart
 

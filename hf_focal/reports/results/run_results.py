@@ -14,8 +14,8 @@ from ...calibration.calibration_fit import scaling_name
 from ...losses import LossConfig
 from ...losses.loss_config import known_loss
 from ...metrics import CalibrationMetrics, ReliabilityBins
-from ...utils.column_names import normalized
 from ...utils.json_values import FiniteNumber, Share, from_json, key_of, to_json, write_json
+from ...utils.names import normalized
 from .measured_sections import decision_metrics, mean_intervals, measured_subsets, scaled
 from .result_sections import DataSection, DriftSection, FitSection, PriorSection, SubsetSection, ThresholdSection
 

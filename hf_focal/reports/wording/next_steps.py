@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,45 @@ from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_
 from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, classifies_samples, unit_of
 from ...utils.constants import FEWEST_RECOMMENDED
-from ...utils.shown_names import counted
+from ...utils.names import counted
 from ..results.run_results import READ_ERRORS, RunResult
 from .correction_effects import lower_ece_methods, not_lowered, raises_ece, temperature_is_worse
 from .model_warnings import is_no_better_by_correction, is_no_better_than_guessing, ranks_classes
-from .steps import Code, Part, Step
 from .verdicts import costs_answers
+
+
+class Code(str):
+    """Code in a step that is no `hf-focal` command: a call, an option, or the name of a file."""
+
+
+Part = str | Code | CommandLine
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next; `parts` are texts, code, and commands, in their order."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, *parts: Part) -> "Step":
+        """Return a step without its empty texts."""
+        return cls(tuple(part for part in parts if part != ""))
+
+    def __str__(self) -> str:
+        """Return the step as a console shows it, with code between backquotes."""
+        return "".join(f"`{part}`" if is_code(part) else str(part) for part in self.parts)
+
+    @property
+    def commands(self) -> list[CommandLine]:
+        """The `hf-focal` commands of the step."""
+        return [part for part in self.parts if isinstance(part, CommandLine)]
+
+
+def is_code(part: Part) -> bool:
+    """Return whether a part of a step is code or a command, rather than text."""
+    return isinstance(part, Code | CommandLine)
+
 
 _PIPELINES = ("text-classification", "image-classification", "token-classification")
 _COST_OPTION = Code(option("cost", (1, 5)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
-from ...utils.shown_names import listed, shown
+from ...utils.names import listed, shown
 from ..name_vocabulary import LIST_LABELS, is_statistic
 from ..reading.score_rows import ScoreRows
 from ..values.class_names import ClassNames

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from ...utils.column_names import normalized
+from ...utils.names import normalized
 from ..reading.score_rows import ScoreRows
 
 _CLUSTERS = ("cluster", "question", "query", "text", "question_id", "query_id", "qid", "id")

@@ -8,12 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from ...utils.column_names import column_option
-from ...utils.shown_names import shown_columns
+from ...utils.names import column_option, shown_columns
 from ..name_vocabulary import parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
-from .label_in_name import pattern_of_scores, patterns_of_labels
-from .names_as_labels import columns_named_as_labels
+from .label_in_name import columns_named_as_labels, pattern_of_scores, patterns_of_labels
 from .score_columns import holds_lists, numeric_columns
 from .user_choice import matching_columns
 

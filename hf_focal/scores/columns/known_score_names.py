@@ -5,8 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...errors import InputError
-from ...utils.column_names import column_option
-from ...utils.shown_names import listed, shown
+from ...utils.names import column_option, listed, shown
 from ..meanings import StatedKind
 from ..name_vocabulary import is_text, parse_score_name
 from ..reading.score_rows import ScoreRows

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
-from ...utils.column_names import column_option, normalized
-from ...utils.shown_names import shown, shown_columns
+from ...utils.names import column_option, normalized, shown, shown_columns
 from ..name_vocabulary import (
     LABELS,
     LIST_LABELS,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type, with_columns
-from ...utils.shown_names import listed, shown
+from ...utils.names import listed, shown
 from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | `_named_by_user` | what the option `score_column` names | `user_choice` |
 | `_with_known_names_and_labels` | lists such as logits; prob_cat, if cat is a label | `known_score_names` |
-| `_named_as_labels` | names such as cat, if no columns of classes have known names | `names_as_labels` |
+| `_named_as_labels` | names such as cat, if no columns of classes have known names | `label_in_name` |
 | `_with_a_label_in_the_name` | names such as "Predicted Prob. (cat)" | `label_in_name` |
 | `_with_known_names` | names such as prob_cat, if no label names these classes | `known_score_names` |
 | `_single_score` | one column of single numbers such as score or confidence | `known_score_names` |
@@ -18,13 +18,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...errors import InputError
-from ...utils.shown_names import shown_columns
+from ...utils.names import shown_columns
 from ..reading.score_rows import ScoreRows
 from ..values.value_notes import TableNote
 from .column_advice import unknown_columns
 from .known_score_names import KnownScoreNames
-from .label_in_name import pattern_of_scores, patterns_of_labels
-from .names_as_labels import columns_named_as_labels
+from .label_in_name import columns_named_as_labels, pattern_of_scores, patterns_of_labels
 from .score_columns import ScoreColumns
 from .user_choice import columns_named_by_user
 

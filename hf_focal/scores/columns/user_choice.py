@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Sequence
 
 from ...errors import InputError
-from ...utils.column_names import column_option
-from ...utils.shown_names import shown_columns
+from ...utils.names import column_option, shown_columns
 from ..meanings import StatedKind
 from ..name_vocabulary import parse_score_name
 from ..reading.score_rows import ScoreRows

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from ...errors import InputError
-from ...utils.shown_names import shown_columns
+from ...utils.names import shown_columns
 from .batch_options import BatchOptions
 from .table_formats import FORMATS, as_arrow, format_of
 from .text_encoding import check_texts, wrong_encoding

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...utils.shown_names import listed
+from ...utils.names import listed
 from ..meanings import KINDS, LINKS, ConfidenceKind, LabelMatching, Link, ScoreKind
 from ..values.confidences import CONFIDENCE_KINDS
 from ..values.value_notes import TableNote

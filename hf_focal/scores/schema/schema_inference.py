@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InputError
-from ...utils.shown_names import listed
+from ...utils.names import listed
 from ..columns.class_selection import ClassScores, in_order_of_classes, without_statistics
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_column_rules import find_score_columns

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...utils.arrow_values import is_text_type
-from ...utils.shown_names import shown, shown_columns
+from ...utils.names import shown, shown_columns
 from ..columns.user_choice import columns_named_by_user
 from ..name_vocabulary import is_statistic, parse_score_name
 from ..reading.score_rows import ScoreRows

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
-from ...utils.shown_names import shown_columns
+from ...utils.names import shown_columns
 from ..columns.score_columns import ScoreColumns
 from ..meanings import ConfidenceKind, ScoreKind
 from ..name_vocabulary import ANSWERS, known_columns

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists
-from ...utils.shown_names import shown
+from ...utils.names import shown
 from ..columns.cluster_columns import cluster_column_of
 from ..columns.label_columns import find_label_columns
 from ..columns.pipeline_outputs import with_class_columns

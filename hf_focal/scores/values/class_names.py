@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct
-from ...utils.shown_names import shown
+from ...utils.names import shown
 from ..meanings import LabelMatching
 from ..reading.score_rows import ScoreRows
 

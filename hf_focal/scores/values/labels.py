@@ -1,18 +1,19 @@
 """Labels of a table as numbers of classes, or as 0 and 1 for each of several labels."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
-from ...utils.arrow_values import distinct, is_lists, is_text_type
+from ...utils.arrow_values import distinct, is_lists, is_number_type, is_text_type
+from ...utils.names import shown
 from ...utils.separated_labels import separated_labels
-from ...utils.shown_names import shown
 from ..meanings import Link
 from ..reading.score_rows import ScoreRows
 from .class_names import ClassNames, ReadLabels
-from .hot_labels import hot_columns, hot_matrix
 from .label_values import label_values
-from .yes_no_labels import yes_no_labels
 
 
 def read_labels(
@@ -114,3 +115,82 @@ def labels_for_link(rows: ScoreRows, labels: np.ndarray, link: Link, size: int) 
     hot = np.zeros((len(labels), size))
     hot[np.arange(len(labels)), labels] = 1
     return hot
+
+
+def hot_matrix(labels: pa.Array, size: int) -> np.ndarray | None:
+    """Return lists of a 0 or 1 for each class as a matrix, NaN where it is missing, or None if they are others."""
+    if not (is_number_type(labels.type) or pa.types.is_boolean(labels.type)):
+        return None
+    values = labels.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values.reshape(-1, size) if ((values == 0) | (values == 1) | np.isnan(values)).all() else None
+
+
+def hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
+    """Return the columns of several labels, (N, K), each 0, 1, or NaN."""
+    return np.stack([_hot_column(rows, column) for column in columns], 1)
+
+
+def _hot_column(rows: ScoreRows, column: str) -> np.ndarray:
+    distinct_values, indices = distinct(rows.column("label_column", column))
+    numbers = [_zero_or_one(value) for value in distinct_values]
+    if None in numbers:
+        index = numbers.index(None)
+        where = f"{column!r} in {rows.where(int((indices == index).argmax()))}"
+        raise InputError("label_column", f"must hold 0 or 1 for each label, got {distinct_values[index]} in {where}")
+    missing = len(numbers)  # the place of NaN, for rows without a value
+    places = np.nan_to_num(indices, nan=missing).astype(int)
+    return np.array([*numbers, np.nan], float)[places]
+
+
+def _zero_or_one(value: Any) -> float | None:
+    if value is None or value == "":
+        return np.nan
+    try:
+        number = float({"true": 1, "false": 0}.get(str(value).lower(), value))
+    except (TypeError, ValueError):
+        return None
+    return number if number in (0, 1) or np.isnan(number) else None
+
+
+def yes_no_labels(
+    rows: ScoreRows, column: str, labels: pa.Array, names: tuple[str, ...], numbered: bool
+) -> ReadLabels:
+    """Return whether each label is the positive class, as 0 or 1, and the names of both classes.
+
+    The positive class comes last. A single name is that of the positive class, which the column of scores names.
+    """
+    distinct_labels, indices = distinct(labels)
+    if len(names) == 1:
+        is_positive, negative = _positive_labels(column, distinct_labels, names[0])
+        return ReadLabels(np.array(is_positive, np.int64)[indices], (*negative, *names), "names")
+    are_two_texts = len(distinct_labels) == 2 and ClassNames((), 2).match(distinct_labels)[0] == [None, None]
+    if not names and are_two_texts:
+        names = _no_and_yes(distinct_labels)
+    numbers, matching = ClassNames(names, 2, numbered).numbers(rows, column, labels)
+    return ReadLabels(numbers, names, matching)
+
+
+def _positive_labels(column: str, distinct_labels: Sequence[Any], positive_class: str) -> tuple[list[bool], list[str]]:
+    """Return which distinct labels are the positive class, and the other one, if there is one."""
+    classes = ClassNames((positive_class,), 2)
+    is_positive = [classes.number_by_name(value) is not None for value in distinct_labels]
+    negative = [str(value) for value, positive in zip(distinct_labels, is_positive, strict=True) if not positive]
+    if not any(is_positive) or len(negative) > 1:
+        raise InputError(
+            "label_column",
+            f"must hold the class of the scores, {positive_class!r}, or one other in {column!r}, got "
+            f"{shown(distinct_labels)}: give both classes, the positive one last",
+        )
+    return is_positive, negative
+
+
+def _no_and_yes(distinct_labels: Sequence[Any]) -> tuple[str, ...]:
+    """Return "no" and "yes" as they are written, which say by themselves which is the positive class."""
+    texts = sorted(map(str, distinct_labels), key=str.lower)
+    if [text.lower() for text in texts] != ["no", "yes"]:
+        raise InputError(
+            "classes",
+            f"must say which label is the positive one, got {texts}: name it last, as in --classes "
+            f"{','.join(texts)} if it is {texts[1]!r}",
+        )
+    return tuple(texts)

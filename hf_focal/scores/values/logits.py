@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ...utils.shown_names import counted
+from ...utils.names import counted
 from ..meanings import Link, ScoreKind
 from ..reading.score_rows import ScoreRows
 from .score_kinds import HALF, HALF_FLOOR, TOLERANCE, are_decisions, rounding_unit, sum_tolerance

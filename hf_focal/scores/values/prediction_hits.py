@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
-from ...utils.shown_names import shown
+from ...utils.names import shown
 from ..reading.score_rows import ScoreRows
 from .class_names import ClassNames, number_of_label, texts_of_label
 from .label_values import label_values

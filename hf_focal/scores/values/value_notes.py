@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ...utils.shown_names import counted
+from ...utils.names import counted
 
 
 class TableNote(NamedTuple):

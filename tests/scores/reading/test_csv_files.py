@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from hf_focal.scores.reading.exact_types import exact_types
+from hf_focal.scores.reading.csv_files import exact_types
 
 LONG = pa.decimal128(38, 0)
 

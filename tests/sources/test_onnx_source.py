@@ -22,9 +22,9 @@ from hf_focal import InputError, NotPublishedError, calibrate, calibrate_model, 
 from hf_focal.calibration import Correction
 from hf_focal.cli.main import main
 from hf_focal.reports import read_runs
-from hf_focal.sources import onnx_classifier as onnx_source
-from hf_focal.sources.onnx_classifier import OnnxClassifier
-from hf_focal.sources.onnx_classifier import _appended as appended
+from hf_focal.sources import onnx_source
+from hf_focal.sources.onnx_source import OnnxClassifier
+from hf_focal.sources.onnx_source import _appended as appended
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -270,7 +270,7 @@ def test_probabilities_beside_the_logits_are_corrected_too(tmp_path):
 
 
 def test_a_graph_that_computes_something_else_is_not_saved(texts, tmp_path, monkeypatch):
-    from hf_focal.sources import onnx_classifier as onnx_model
+    from hf_focal.sources import onnx_source as onnx_model
 
     append = onnx_model._appended
     monkeypatch.setattr(onnx_model, "_appended", lambda file, name, _: append(file, name, Correction.temperature(9.0)))

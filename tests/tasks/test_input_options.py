@@ -7,9 +7,8 @@ from transformers import BertConfig
 
 from hf_focal import InputError
 from hf_focal.sources.model_opening import open_model
-from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.input_options import InputOptions, check_options, options_of
 from hf_focal.tasks.task import LABEL_WORDS, MULTIPLE_CHOICE, TASKS
-from hf_focal.tasks.used_options import check_options, options_of
 
 CLASSES = {"label_column", "label_map", "label_format", "positive_from", "problem_type"}
 QUESTIONS = {"question_column", "choices_column", "answer_column", "letters"}

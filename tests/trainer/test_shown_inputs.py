@@ -5,7 +5,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from hf_focal.trainer.tokenized_texts import is_pair, texts_of
+from hf_focal.trainer.shown_inputs import is_pair, texts_of
 
 
 def tokenizer_of(form):
