@@ -118,3 +118,8 @@ def test_json_without_records_is_refused(name, content, tmp_path):
         load("scores", tmp_path / name)
     with pytest.raises(InputError, match=r"expected a .*record.*, got .*null"):
         [*score_batches(tmp_path / name, BatchOptions(16))]
+
+
+def test_records_of_json_need_not_have_all_columns(tmp_path):
+    (tmp_path / "scores.json").write_text(json.dumps([{"prob": 0.5}, {"prob": 0.2, "id": 1}]), encoding="utf-8")
+    assert load("scores", tmp_path / "scores.json").table.to_pydict() == {"prob": [0.5, 0.2], "id": [None, 1]}
