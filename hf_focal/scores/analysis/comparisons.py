@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+import scipy  # which imports its parts on first use
+import torch
 
 from ...calibration import Correction
 from ...errors import InputError
@@ -11,7 +13,8 @@ from ..sets.scores_in_memory import Scores
 
 _MOST_GROUPS = 50
 _PERMUTED_CELLS = 2**10  # of the smooth ECE of permuted tables, whose errors are far below the differences of tables
-_COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and permutations, when two tables are compared
+# When two tables are compared: samples of each at most, their labels at most, and permutations.
+_COMPARED, _ENTRIES, _PERMUTATIONS = 20_000, 40_000, 999
 
 
 def group_metrics(scores: Scores, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
@@ -31,11 +34,12 @@ def group_metrics(scores: Scores, num_bins: int, correction: Correction | None =
         metrics = after or before
         values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
         bins = [side.bins() for side in (before, after) if side is not None]
+        confidence, accuracy = bins[-1].means()
         row: dict[str, Any] = {
             "name": str(name),
             "num_samples": int(values["num_samples"]),
             "error": values.get("error", np.nan),
-            "gap": values.get("confidence", np.nan) - values.get("accuracy", np.nan),
+            "gap": confidence - accuracy,
             "ece": values["ece"],
             "ece_low": low,
             "ece_high": high,
@@ -43,22 +47,23 @@ def group_metrics(scores: Scores, num_bins: int, correction: Correction | None =
             "bins": bins,
         }
         rows.append(row)
-    rows.sort(key=lambda row: -row["ece"])
+    rows.sort(key=lambda row: (np.isnan(row["ece"]), -row["ece"]))
     return {column: [row[column] for row in rows] for column in rows[0]}
 
 
 def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
     """Compare the smooth ECE of two tables by a permutation test, which assigns the samples to tables at random."""
-    rng, samples = np.random.default_rng(0), []
-    for part in (scores, reference):
-        confidence, correct = (values.numpy().astype(float) for values in part.measure()[0].samples())
-        rows = rng.permutation(len(confidence))[:_COMPARED]
-        samples.append((confidence[rows], correct[rows]))
-    size = len(samples[0][0])
-    confidence, correct = (np.concatenate([part[i] for part in samples]) for i in (0, 1))
+    rng = np.random.default_rng(0)
+    parts = [_confidences_and_hits(part) for part in (scores, reference)]
+    most = max(1, min(_COMPARED, _ENTRIES // parts[0].shape[2]))
+    parts = [values[:, rng.permutation(values.shape[1])[:most]] for values in parts]
+    size = parts[0].shape[1]
+    confidence, hit = np.concatenate(parts, 1)
 
     def error(rows: np.ndarray, **precision: Any) -> float:
-        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]), **precision)
+        known = ~np.isnan(hit[rows])
+        values = confidence[rows][known], hit[rows][known]
+        return smooth_error(np.stack([np.ones(len(values[0])), *values]), **precision)
 
     def difference(order: np.ndarray) -> float:
         parts = order[:size], order[size:]
@@ -74,3 +79,12 @@ def drift(scores: Scores, reference: Scores) -> dict[str, Any]:
         "now": error(rows[:size]),
         "p_value": (larger + 1) / (_PERMUTATIONS + 1),
     }
+
+
+def _confidences_and_hits(scores: Scores) -> np.ndarray:
+    """Return the confidence of each prediction and whether it is right, (2, N, 1); with a sigmoid, the probability of
+    each label and whether the sample has it, (2, N, L), NaN if this is unknown."""
+    if scores.link == "sigmoid" and scores.kind == "logits":
+        return np.stack([scipy.special.expit(scores.logits.astype(float)), scores.known_labels])
+    confidence, hit = scores.measure()[0].samples()
+    return torch.stack([confidence.double(), hit.double()])[..., None].numpy()
