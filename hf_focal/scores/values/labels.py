@@ -12,7 +12,7 @@ from ...utils.names import shown
 from ...utils.separated_labels import separated_labels
 from ..meanings import Link
 from ..reading.score_rows import ScoreRows
-from .class_names import ClassNames, ReadLabels
+from .class_names import ClassNames, ReadLabels, spelling
 from .label_values import label_values
 
 
@@ -175,7 +175,8 @@ def _positive_labels(column: str, distinct_labels: Sequence[Any], positive_class
     classes = ClassNames((positive_class,), 2)
     is_positive = [classes.number_by_name(value) is not None for value in distinct_labels]
     negative = [str(value) for value, positive in zip(distinct_labels, is_positive, strict=True) if not positive]
-    if not any(is_positive) or len(negative) > 1:
+    is_spelled_alike = spelling(positive_class) in map(spelling, negative)
+    if not any(is_positive) or len(negative) > 1 or is_spelled_alike:
         raise InputError(
             "label_column",
             f"must hold the class of the scores, {positive_class!r}, or one other in {column!r}, got "
