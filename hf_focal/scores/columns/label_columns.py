@@ -25,11 +25,17 @@ from .column_advice import label_candidates
 from .score_columns import holds_lists
 
 
-def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
-    """Return the column of labels, and that of predicted classes, or None for each that is not there."""
+def find_label_columns(
+    rows: ScoreRows, label_column: str | None, score_column: str | Sequence[str] | None = None
+) -> tuple[str | None, str | None]:
+    """Return the column of labels, and that of predicted classes, or None for each that is not there.
+
+    The columns that the user named as those of labels or of scores hold no predictions.
+    """
     names = rows.table.column_names
-    known = known_columns(names, PREDICTIONS)
-    known = [name for name in known if name != label_column and not holds_lists(rows, name)]
+    scores = score_column.split(",") if isinstance(score_column, str) else score_column or ()
+    known = known_columns([name for name in names if name not in (label_column, *scores)], PREDICTIONS)
+    known = [name for name in known if not holds_lists(rows, name)]
     prediction = known_column(known, PREDICTIONS, rows.argument)
     predictions = [] if prediction is None else [prediction]
     true, plain = known_columns(names, TRUE_LABELS), known_columns(names, LABELS)

@@ -35,7 +35,7 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
     classes = tuple(map(str, options.classes))
     label = prediction = None
     if needs_labels:
-        label, prediction = find_label_columns(rows, label_column)
+        label, prediction = find_label_columns(rows, label_column, options.score_column)
         refuse_unknown_label(rows, label_column)
     score_columns, notes = find_score_columns(rows, options.score_column, label, classes, needs_labels)
     if not len(rows.table):
