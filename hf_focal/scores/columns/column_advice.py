@@ -4,15 +4,20 @@ import re
 from collections.abc import Sequence
 from os.path import commonprefix
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
+from ...utils.arrow_values import distinct
 from ...utils.names import column_option, shown_columns
-from ..name_vocabulary import parse_score_name, suggested_label
+from ..name_vocabulary import PREDICTIONS, known_columns, parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
+from ..values.class_names import ClassNames
+from ..values.label_values import label_values
+from ..values.score_values import score_values
 from .label_in_name import columns_named_as_labels, pattern_of_scores, patterns_of_labels
-from .score_columns import holds_lists, numeric_columns
+from .score_columns import ScoreColumns, holds_lists, numeric_columns
 from .user_choice import matching_columns
 
 
@@ -21,20 +26,23 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
     names = rows.table.column_names
     numeric = numeric_columns(rows)
     others = [name for name in dict.fromkeys(names) if name not in numeric and not holds_lists(rows, name)]
+    predictions: list[str] = []
     if needs_labels and label is None:
-        for name in others:
-            if _names_columns(rows, name):
-                return InputError(
-                    "label_column",
-                    f"must name the labels among the columns {shown_columns(names)}: give "
-                    f"{column_option('label_column', name)}, whose values name the columns of scores",
-                )
+        columns = {name: found for name in others if (found := _columns_named_in(rows, name)) is not None}
+        predictions = [name for name in columns if _are_most_likely(rows, name, columns[name])]
+        if fitting := [name for name in columns if name not in (*predictions, *known_columns(names, PREDICTIONS))]:
+            command = " or ".join(column_option("label_column", name) for name in fitting)
+            return InputError(
+                "label_column",
+                f"must name the labels among the columns {shown_columns(names)}: give {command}, whose values name "
+                "the columns of scores",
+            )
     patterns = patterns_of_labels(rows, label)
     floats = [name for name in numeric if name != label and _may_be_scores(rows, name)]
     shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
     command = column_option("score_column", shortest)
     if needs_labels:
-        label = label or suggested_label(label_candidates(rows))
+        label = label or suggested_label([name for name in label_candidates(rows) if name not in predictions])
         command += f" {column_option('label_column', label or 'NAME')}"
     return InputError(
         "score_column",
@@ -51,8 +59,9 @@ def _may_be_scores(rows: ScoreRows, name: str) -> bool:
 
 
 def label_candidates(rows: ScoreRows) -> list[str]:
-    """Return the columns whose names and types do not say that they hold scores."""
+    """Return the columns whose names and types do not say that they hold scores or predictions."""
     names = [field.name for field in rows.table.schema if not pa.types.is_floating(field.type)]
+    names = [name for name in names if name not in known_columns(names, PREDICTIONS)]
     return [name for name in dict.fromkeys(names) if parse_score_name(name) is None]
 
 
@@ -70,9 +79,21 @@ def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
     return pattern if is_pattern else ",".join(columns)
 
 
-def _names_columns(rows: ScoreRows, column: str) -> bool:
-    """Return whether the values of a column are the names of columns of scores, or in these names."""
+def _columns_named_in(rows: ScoreRows, column: str) -> ScoreColumns | None:
+    """Return the columns of scores that the values of a column name, or that have them in their names, if any do."""
     try:
-        return columns_named_as_labels(rows, column, ()) is not None or pattern_of_scores(rows, column) is not None
+        if (named := columns_named_as_labels(rows, column, ())) is not None:
+            return named
+        pattern = pattern_of_scores(rows, column)
     except InputError:  # as some values are missing
-        return False
+        return None
+    return None if pattern is None else ScoreColumns(pattern.columns, pattern.class_names, "")
+
+
+def _are_most_likely(rows: ScoreRows, column: str, scores: ScoreColumns) -> bool:
+    """Return whether each value of a column names the highest score of its row, as a prediction does."""
+    values, numbers = distinct(label_values(rows, column))
+    classes = ClassNames(scores.names, len(scores.names))
+    places = [classes.number_by_name(value) for value in values]
+    highest = score_values(rows, scores.columns).argmax(1)
+    return None not in places and bool((np.array(places)[numbers] == highest).all())

@@ -34,8 +34,8 @@ def with_class_columns(
 
     Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do
     mappings of classes to scores, such as {"cat": 0.9, "dog": 0.1}, and the columns "labels" (or "classes", or
-    "displayNames") and "scores" (or "confidences") of a zero-shot pipeline or an API, which are sorted by the score. The output of one label alone becomes the columns "prediction"
-    and `scores`. Other columns are left as they are.
+    "displayNames") and "scores" (or "confidences") of a zero-shot pipeline or an API, which are sorted by the score.
+    The output of one label alone becomes the columns "prediction" and `scores`. Other columns are left as they are.
 
     Returns:
         The rows, and `score_column`: what the user named, or None if columns of classes have taken its place.

@@ -10,9 +10,7 @@ CONFIDENCE = {"confidence": [0.9, 0.8, 0.7, 0.6], "label": ["yes", "no", "yes", 
 @pytest.mark.parametrize("other", ["Yes", "YES", "yes ", " yes"])
 def test_a_prediction_that_differs_from_a_label_in_case_or_spaces_only_is_refused(other):
     table = CONFIDENCE | {"prediction": ["yes", "no", other, "no"]}
-    with pytest.raises(
-        InputError, match=rf"{other!r} in 'prediction' in row 2 of scores differs from the label 'yes'"
-    ):
+    with pytest.raises(InputError, match=f"{other!r} in 'prediction' in row 2 of scores differs from the label 'yes'"):
         read_scores(table)
     assert read_scores(table | {"correct": [1, 1, 1, 1]}).labels.all()
 
