@@ -62,7 +62,7 @@ class ReadLabels(NamedTuple):
     Attributes:
         values: the numbers of classes, (N,), or (N, K) of 0, 1, and NaN.
         names: the names of the classes.
-        matching: how labels are matched: by "names" or "numbers" of classes.
+        matching: how labels are matched; see `Schema`.
     """
 
     values: np.ndarray

@@ -1,6 +1,8 @@
 """A column of labels without missing values: lists written as text become lists, and numbers of classes names."""
 
 import ast
+import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,6 @@ from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
 from ...utils.names import shown
 from ..reading.score_rows import ScoreRows
-from .class_names import number_of_label
 
 
 def label_values(rows: ScoreRows, column: str, argument: str = "label_column") -> pa.Array:
@@ -27,24 +28,43 @@ def label_values(rows: ScoreRows, column: str, argument: str = "label_column") -
     return values
 
 
+# What NumPy writes of an array of one dimension, which has no commas, and of each number or text in a list.
+_ITEM = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"\[\]]+"""
+_ARRAY = re.compile(rf"\[\s*(?:(?:{_ITEM})(?:\s+|(?=\])))*\]")
+_SCALAR = re.compile(r"np\.(?:\w+\(([^()]*)\)|(True|False)_)")
+
+
 def _lists(rows: ScoreRows, argument: str, column: str, texts: pa.Array) -> pa.Array:
-    """Return lists of labels that pandas wrote as text, such as "['a', 'b']" or "[0 1]"."""
+    """Return lists of labels that are written as text: "['a', 'b']", or "['a' 'b']" and "[1. 0.]" by NumPy."""
     distinct_texts, numbers = distinct(texts)
     parsed = []
     for number, text in enumerate(distinct_texts):
-        try:
-            values = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values = text.strip().removeprefix("[").removesuffix("]").split()  # NumPy writes no commas
-            values = [int(value) if number_of_label(value) is not None else value.strip("'\"") for value in values]
-        if not isinstance(values, list):
+        values = _list_in(text)
+        if values is None:
             where = rows.where(int(np.argmax(numbers == number)))
             raise InputError(argument, f"must hold lists of labels, got {text!r} in {column!r} in {where}")
         parsed.append(values)
     try:
         return pa.array(parsed).take(pa.array(numbers))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise InputError(argument, f"must hold lists of labels of one type in {column!r}: {error}") from error
+
+
+def _list_in(text: str) -> list | None:
+    """Return the list that is written in a text, or None if none is."""
+    text = _SCALAR.sub(r"\1\2", text.strip())
+    if _ARRAY.fullmatch(text):  # first, since Python joins the texts in ['a' 'b']
+        return [_literal(item) for item in re.findall(_ITEM, text[1:-1])]
+    values = _literal(text)
+    return values if isinstance(values, list) else None
+
+
+def _literal(text: str) -> Any:
+    """Return the value that is written in Python's notation, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return np.nan if text == "nan" else text
 
 
 def _named(rows: ScoreRows, argument: str, column: str, values: pa.Array) -> pa.Array:

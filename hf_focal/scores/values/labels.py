@@ -23,6 +23,7 @@ def read_labels(
     names: tuple[str, ...],
     numbered: bool,
     is_multi_label: bool = False,
+    are_places: bool = False,
 ) -> ReadLabels:
     """Return the labels in a column, or in a column of 0 and 1 for each of several labels.
 
@@ -33,6 +34,7 @@ def read_labels(
         names: the names of the classes, or ().
         numbered: see `ClassNames`.
         is_multi_label: whether labels are known to be several, so that a text may be empty.
+        are_places: whether lists of numbers are known to have a 0 or 1 for each class.
     """
     if len(columns) > 1:
         return ReadLabels(hot_columns(rows, columns), names, "names")
@@ -40,7 +42,8 @@ def read_labels(
     if size > 1 and names and is_text_type(labels.type):
         labels = _split_texts(labels, names, is_multi_label)
     if is_lists(labels):
-        return _labels_in_lists(rows, column, labels, size, names, numbered)
+        is_open = is_multi_label and not are_places
+        return _labels_in_lists(rows, column, labels, size, names, numbered, is_open)
     if size == 1:
         return yes_no_labels(rows, column, labels, names, numbered)
     numbers, matching = ClassNames(names, size, numbered).numbers(rows, column, labels)
@@ -55,9 +58,12 @@ def _split_texts(labels: pa.Array, names: tuple[str, ...], is_multi_label: bool)
 
 
 def _labels_in_lists(
-    rows: ScoreRows, column: str, lists: pa.Array, size: int, names: tuple[str, ...], numbered: bool
+    rows: ScoreRows, column: str, lists: pa.Array, size: int, names: tuple[str, ...], numbered: bool, is_open: bool
 ) -> ReadLabels:
-    """Return the labels in lists: of a 0 or 1 for each class, or of names or numbers of classes."""
+    """Return the labels in lists: of a 0 or 1 for each class, or of names or numbers of classes.
+
+    `is_open` says whether lists such as [0, 1] may be either.
+    """
     lengths = lists.value_lengths().to_numpy(zero_copy_only=False) if len(lists) else np.array([])
     labels = lists.flatten()
     if (lengths == size).all() and (hot := hot_matrix(labels, size)) is not None:
@@ -67,7 +73,9 @@ def _labels_in_lists(
             _refuse_unknown_order(rows, column, names)
         elif {*names} == {*map(str, range(size))}:
             _refuse_two_orders(rows, column, names)
-        return ReadLabels(hot, names, "numbers")
+        if is_open and pa.types.is_integer(labels.type):
+            _refuse_numbers_of_both(rows, column, hot)
+        return ReadLabels(hot, names, "places")
     if labels.null_count:
         raise InputError("label_column", f"must have no missing labels in the lists of {column!r}, got one")
     row_numbers = np.repeat(np.arange(len(lengths)), lengths)
@@ -97,6 +105,17 @@ def _refuse_two_orders(rows: ScoreRows, column: str, names: tuple[str, ...]) -> 
             "label_column",
             f"must hold names of the classes {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.data_name}, "
             "which may be in this order or in that of the numbers",
+        )
+
+
+def _refuse_numbers_of_both(rows: ScoreRows, column: str, hot: np.ndarray) -> None:
+    """Raise `InputError` if all lists are [0, 1] or [1, 0], which may also be the numbers of both labels."""
+    if hot.shape[1] == 2 and len(hot) and (np.sort(hot, 1) == [0, 1]).all():
+        raise InputError(
+            "label_column",
+            f"must show what its lists hold: all in {column!r} of {rows.data_name} are [0, 1] or [1, 0], a 0 or 1 for "
+            "each of two labels, or the numbers of both. Write true and false for 0 and 1, or give classes and write "
+            "their names",
         )
 
 
