@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
-from ...utils.arrow_values import distinct, is_lists, is_text_type
+from ...utils.arrow_values import distinct, is_text_type
 from ...utils.names import column_option, normalized, shown, shown_columns
 from ..name_vocabulary import (
     LABELS,
@@ -66,7 +66,7 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
 
 def _are_same(labels: pa.Array, others: pa.Array) -> bool:
     """Return whether two columns hold equal labels, or one the names of the other's numbers."""
-    if is_lists(labels) or is_lists(others):
+    if pa.types.is_nested(labels.type) or pa.types.is_nested(others.type):
         return False
     (values, numbers), (other_values, other_numbers) = (
         distinct(column.cast(pa.string()) if is_text_type(column.type) else column) for column in (labels, others)

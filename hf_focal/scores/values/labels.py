@@ -13,7 +13,7 @@ from ...utils.separated_labels import separated_labels
 from ..meanings import Link
 from ..reading.score_rows import ScoreRows
 from .class_names import ClassNames, ReadLabels, spelling
-from .label_values import label_values
+from .label_values import hot_mappings, label_values
 
 
 def read_labels(
@@ -39,6 +39,9 @@ def read_labels(
     if len(columns) > 1:
         return ReadLabels(hot_columns(rows, columns), names, "names")
     column, labels = columns[0], label_values(rows, columns[0])
+    mappings = rows.column("label_column", column)
+    if pa.types.is_struct(mappings.type):
+        return _labels_in_mappings(rows, column, mappings, names)
     if size > 1 and names and is_text_type(labels.type):
         labels = _split_texts(labels, names, is_multi_label)
     if is_lists(labels):
@@ -85,6 +88,16 @@ def _labels_in_lists(
     several = np.zeros((len(lengths), size))
     several[row_numbers, numbers] = 1
     return ReadLabels(several, names, matching)
+
+
+def _labels_in_mappings(rows: ScoreRows, column: str, mappings: pa.StructArray, names: tuple[str, ...]) -> ReadLabels:
+    """Return the labels in mappings of each class to 0 or 1, such as {"cat": 1, "dog": 0}."""
+    keys = [field.name for field in mappings.type]
+    if {*keys} != {*names}:
+        expected = f"the classes {shown(names)}" if names else "the classes, which must be given,"
+        raise InputError("label_column", f"must map {expected} to 0 or 1, got {shown(keys)} in {column!r}")
+    hot = hot_mappings(rows, "label_column", column, mappings)
+    return ReadLabels(hot[:, [keys.index(name) for name in names]].astype(float), names, "names")
 
 
 def _refuse_unknown_order(rows: ScoreRows, column: str, names: tuple[str, ...]) -> None:

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from hf_focal import InputError, read_scores
+from hf_focal.scores.reading.large_tables import in_batches
+from hf_focal.scores.sets.streamed_scores import StreamedScores
+from hf_focal.scores.table_options import TableOptions
 
 SCORES = np.random.default_rng(0).random((6, 2)).tolist()
 
@@ -48,3 +51,40 @@ def test_texts_that_only_begin_as_lists_are_refused(text):
     table = {"probabilities": [[0.5, 0.25, 0.125]] * 2, "label": ["[0 0 0]", text]}
     with pytest.raises(InputError, match=r"label_column must hold lists of labels"):
         read_scores(table, link="sigmoid")
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_mappings_of_each_class_to_zero_or_one(kind):
+    scores = {"prob_a": [0.9, 0.2, 0.6], "prob_b": [0.7, 0.4, 0.1]}
+    mappings = [{"b": kind(b), "a": kind(a)} for a, b in ((1, 1), (0, 0), (1, 0))]
+    table = scores | {"label": mappings}
+    np.testing.assert_array_equal(read_scores(table).labels, [[1, 1], [0, 0], [1, 0]])
+    streamed = StreamedScores(in_batches("scores", table), options=TableOptions(link="sigmoid"))
+    np.testing.assert_array_equal(streamed.collected().labels.sum(0), [2, 1])
+    one_hot = [{"a": kind(i == 0), "b": kind(i == 1)} for i in (0, 1, 0)]
+    shares = {"prob_a": [0.9, 0.2, 0.6], "prob_b": [0.1, 0.8, 0.4], "label": one_hot}
+    np.testing.assert_array_equal(read_scores(shares, link="softmax").labels, [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([{"a": 1}, {"a": 0}], r"must map the classes \['a', 'b'\] to 0 or 1, got \['a'\] in 'label'"),
+        ([{"a": 1, "b": 0, "c": 0}] * 2, r"must map the classes \['a', 'b'\] to 0 or 1, got \['a', 'b', 'c'\]"),
+        ([{"a": 1, "b": 0}, {"a": 1}], r"mapping of each class to 0 or 1, got None for 'b' in 'label' in row 1"),
+        ([{"a": 1, "b": 0.5}] * 2, r"mapping of each class to 0 or 1, got 0.5 for 'b' in 'label' in row 0"),
+        ([{"name": "a", "confidence": 1}] * 2, r"mapping of each class to 0 or 1, got 'a' for 'name' in 'label'"),
+        ([[{"label": "a"}]] * 2, r"must hold labels, or lists of labels, got list<.*> in 'label'"),
+        ([[["a"]]] * 2, r"must hold labels, or lists of labels, got list<.*> in 'label'"),
+    ],
+)
+def test_other_mappings_are_refused(labels, message):
+    with pytest.raises(InputError, match=f"^label_column .*{message}"):
+        read_scores({"prob_a": [0.9, 0.2], "prob_b": [0.7, 0.4], "label": labels})
+
+
+def test_mappings_beside_scores_without_names_need_the_classes():
+    table = {"probabilities": [[0.9, 0.7], [0.2, 0.4]], "label": [{"a": 1, "b": 1}, {"a": 0, "b": 1}]}
+    with pytest.raises(InputError, match=r"must map the classes, which must be given, to 0 or 1, got \['a', 'b'\]"):
+        read_scores(table, link="sigmoid")
+    np.testing.assert_array_equal(read_scores(table, classes="ba").labels, [[1, 1], [1, 0]])
