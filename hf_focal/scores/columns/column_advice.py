@@ -25,12 +25,13 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
     """Return the error for a table without known names, which shows how to name its own columns."""
     names = rows.table.column_names
     numeric = numeric_columns(rows)
-    others = [name for name in dict.fromkeys(names) if name not in numeric and not holds_lists(rows, name)]
-    predictions: list[str] = []
+    candidates = label_candidates(rows)
     if needs_labels and label is None:
-        columns = {name: found for name in others if (found := _columns_named_in(rows, name)) is not None}
-        predictions = [name for name in columns if _are_most_likely(rows, name, columns[name])]
-        if fitting := [name for name in columns if name not in (*predictions, *known_columns(names, PREDICTIONS))]:
+        texts = [name for name in candidates if name not in numeric and not holds_lists(rows, name)]
+        named = {name: columns for name in texts if (columns := _columns_named_in(rows, name)) is not None}
+        predictions = [name for name, columns in named.items() if _are_most_likely(rows, name, columns)]
+        candidates = [name for name in candidates if name not in predictions]
+        if fitting := [name for name in named if name not in predictions]:
             command = " or ".join(column_option("label_column", name) for name in fitting)
             return InputError(
                 "label_column",
@@ -42,7 +43,7 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
     shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
     command = column_option("score_column", shortest)
     if needs_labels:
-        label = label or suggested_label([name for name in label_candidates(rows) if name not in predictions])
+        label = label or suggested_label(candidates)
         command += f" {column_option('label_column', label or 'NAME')}"
     return InputError(
         "score_column",
@@ -61,8 +62,8 @@ def _may_be_scores(rows: ScoreRows, name: str) -> bool:
 def label_candidates(rows: ScoreRows) -> list[str]:
     """Return the columns whose names and types do not say that they hold scores or predictions."""
     names = [field.name for field in rows.table.schema if not pa.types.is_floating(field.type)]
-    names = [name for name in names if name not in known_columns(names, PREDICTIONS)]
-    return [name for name in dict.fromkeys(names) if parse_score_name(name) is None]
+    predictions = known_columns(names, PREDICTIONS)
+    return [name for name in dict.fromkeys(names) if parse_score_name(name) is None and name not in predictions]
 
 
 def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_number_type, is_text_type
-from ...utils.names import shown
+from ...utils.names import column_option, shown
 from ...utils.separated_labels import separated_labels
 from ..meanings import Link
 from ..reading.score_rows import ScoreRows
@@ -209,10 +209,13 @@ def _positive_labels(column: str, distinct_labels: Sequence[Any], positive_class
     negative = [str(value) for value, positive in zip(distinct_labels, is_positive, strict=True) if not positive]
     is_spelled_alike = spelling(positive_class) in map(spelling, negative)
     if not any(is_positive) or len(negative) > 1 or is_spelled_alike:
+        texts = sorted(map(str, distinct_labels))
+        is_pair = len(texts) == 2 and not any("," in text for text in texts)
+        hint = f", as in {column_option('classes', ','.join(texts))} if it is {texts[1]!r}" if is_pair else ""
         raise InputError(
             "label_column",
             f"must hold the class of the scores, {positive_class!r}, or one other in {column!r}, got "
-            f"{shown(distinct_labels)}: give both classes, the positive one last",
+            f"{shown(distinct_labels)}: give both classes, the positive one last{hint}",
         )
     return is_positive, negative
 

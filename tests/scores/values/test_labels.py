@@ -1,5 +1,7 @@
 """Labels in lists and mappings: of names, numbers, or a 0 or 1 for each class, also as NumPy writes them."""
 
+import shlex
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,21 @@ def test_mappings_beside_scores_without_names_need_the_classes():
     with pytest.raises(InputError, match=r"must map the classes, which must be given, to 0 or 1, got \['a', 'b'\]"):
         read_scores(table, link="sigmoid")
     np.testing.assert_array_equal(read_scores(table, classes="ba").labels, [[1, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(("low", "high"), [("0", "1"), ("<=50K", ">50K")])
+def test_the_error_for_the_class_of_a_single_score_shows_the_option(low, high):
+    table = {"churn_probability": [0.9, 0.2, 0.4], "label": [high, low, high]}
+    with pytest.raises(InputError) as refused:
+        read_scores(table)
+    option = f"--classes {shlex.quote(f'{low},{high}')}"
+    assert f"give both classes, the positive one last, as in {option} if it is {high!r}" in str(refused.value)
+    assert read_scores(table, classes=(low, high)).labels.ravel().tolist() == [1, 0, 1]
+
+
+def test_predictions_of_azure_show_which_class_the_score_is_of():
+    table = {"income": ["b", "a", "b"], "Scored Labels": ["b", "a", "a"], "Scored Probabilities": [0.9, 0.2, 0.4]}
+    read = read_scores(table, label_column="income")
+    assert read.classes == ("a", "b") and read.labels.ravel().tolist() == [1, 0, 1]
+    with pytest.raises(InputError, match=r"name another with --label_column income$"):
+        read_scores(table)
