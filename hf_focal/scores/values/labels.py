@@ -163,7 +163,10 @@ def hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
 
 
 def _hot_column(rows: ScoreRows, column: str) -> np.ndarray:
-    distinct_values, indices = distinct(rows.column("label_column", column))
+    values = rows.column("label_column", column)
+    if pa.types.is_nested(values.type):
+        raise InputError("label_column", f"must hold 0 or 1 for each label, got {values.type} in {column!r}")
+    distinct_values, indices = distinct(values)
     numbers = [_zero_or_one(value) for value in distinct_values]
     if None in numbers:
         index = numbers.index(None)

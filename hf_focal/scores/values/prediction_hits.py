@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
@@ -22,6 +23,8 @@ _TRUTHS = {
 def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
     """Return a column that says whether predictions are correct: true or false, yes or no, 1 or 0."""
     values = rows.column("correct_column", column)
+    if pa.types.is_nested(values.type):
+        raise InputError("correct_column", f"must hold true or false, or 1 or 0, got {values.type} in {column!r}")
     distinct_values, indices = distinct(values.fill_null("") if is_text_type(values.type) else values)
     if values.null_count and not is_text_type(values.type):
         where = rows.where(pc.index(values.is_null(), True).as_py())

@@ -85,6 +85,16 @@ def test_other_mappings_are_refused(labels, message):
         read_scores({"prob_a": [0.9, 0.2], "prob_b": [0.7, 0.4], "label": labels})
 
 
+def test_nested_values_in_the_place_of_zero_and_one_are_refused():
+    nested = [{"a": 1}, {"a": 0}]
+    with pytest.raises(InputError, match=r"^correct_column must hold true or false, or 1 or 0, got struct<.*> in"):
+        read_scores({"confidence": [0.9, 0.2], "correct": nested})
+    with pytest.raises(
+        InputError, match=r"^label_column must hold 0 or 1 for each label, got struct<.*> in"
+    ):
+        read_scores({"prob_a": [0.9, 0.2], "prob_b": [0.7, 0.4], "label_a": [1, 0], "label_b": nested})
+
+
 def test_mappings_beside_scores_without_names_need_the_classes():
     table = {"probabilities": [[0.9, 0.7], [0.2, 0.4]], "label": [{"a": 1, "b": 1}, {"a": 0, "b": 1}]}
     with pytest.raises(InputError, match=r"must map the classes, which must be given, to 0 or 1, got \['a', 'b'\]"):
