@@ -89,9 +89,7 @@ def test_nested_values_in_the_place_of_zero_and_one_are_refused():
     nested = [{"a": 1}, {"a": 0}]
     with pytest.raises(InputError, match=r"^correct_column must hold true or false, or 1 or 0, got struct<.*> in"):
         read_scores({"confidence": [0.9, 0.2], "correct": nested})
-    with pytest.raises(
-        InputError, match=r"^label_column must hold 0 or 1 for each label, got struct<.*> in"
-    ):
+    with pytest.raises(InputError, match=r"^label_column must hold 0 or 1 for each label, got struct<.*> in"):
         read_scores({"prob_a": [0.9, 0.2], "prob_b": [0.7, 0.4], "label_a": [1, 0], "label_b": nested})
 
 
