@@ -6,7 +6,7 @@ Link = Literal["softmax", "sigmoid"]
 ScoreKind = Literal["logits", "probabilities", "percentages", "log-probabilities", "confidence"]
 StatedKind = ScoreKind | Literal[""]  # what names say; "" leaves the kind to the values
 ConfidenceKind = Literal["probabilities", "percentages", "log-probabilities"]  # what a column of confidences holds
-LabelMatching = Literal["names", "numbers", ""]  # "" if no labels were read
+LabelMatching = Literal["names", "numbers", "places", ""]  # see `Schema`
 
 LINKS: tuple[Link, ...] = get_args(Link)
 KINDS: tuple[ScoreKind, ...] = get_args(ScoreKind)

@@ -45,7 +45,7 @@ LABELS = ("label", "labels", "label_ids", "label_id", "target", "targets", "y")
 LIST_LABELS = "label_"  # begins the names of columns of several labels
 PREDICTIONS = (
     *("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "y_hat", "predicted_label"),
-    *("predicted_labels", "pred_label", "pred_labels", "predicted_class", "pred_class"),
+    *("predicted_labels", "pred_label", "pred_labels", "predicted_class", "pred_class", "scored_labels"),
 )
 # Beside confidences and labels, these are predictions; beside other scores, they may be inputs.
 ANSWERS = ("answer", "answers", "model_answer", "response", "completion", "output")

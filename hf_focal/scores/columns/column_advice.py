@@ -4,15 +4,20 @@ import re
 from collections.abc import Sequence
 from os.path import commonprefix
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
+from ...utils.arrow_values import distinct
 from ...utils.names import column_option, shown_columns
-from ..name_vocabulary import parse_score_name, suggested_label
+from ..name_vocabulary import PREDICTIONS, known_columns, parse_score_name, suggested_label
 from ..reading.score_rows import ScoreRows
+from ..values.class_names import ClassNames
+from ..values.label_values import label_values
+from ..values.score_values import score_values
 from .label_in_name import columns_named_as_labels, pattern_of_scores, patterns_of_labels
-from .score_columns import holds_lists, numeric_columns
+from .score_columns import ScoreColumns, holds_lists, numeric_columns
 from .user_choice import matching_columns
 
 
@@ -20,21 +25,25 @@ def unknown_columns(rows: ScoreRows, label: str | None, needs_labels: bool) -> I
     """Return the error for a table without known names, which shows how to name its own columns."""
     names = rows.table.column_names
     numeric = numeric_columns(rows)
-    others = [name for name in dict.fromkeys(names) if name not in numeric and not holds_lists(rows, name)]
+    candidates = label_candidates(rows)
     if needs_labels and label is None:
-        for name in others:
-            if _names_columns(rows, name):
-                return InputError(
-                    "label_column",
-                    f"must name the labels among the columns {shown_columns(names)}: give "
-                    f"{column_option('label_column', name)}, whose values name the columns of scores",
-                )
+        texts = [name for name in candidates if name not in numeric and not holds_lists(rows, name)]
+        named = {name: columns for name in texts if (columns := _columns_named_in(rows, name)) is not None}
+        predictions = [name for name, columns in named.items() if _are_most_likely(rows, name, columns)]
+        candidates = [name for name in candidates if name not in predictions]
+        if fitting := [name for name in named if name not in predictions]:
+            command = " or ".join(column_option("label_column", name) for name in fitting)
+            return InputError(
+                "label_column",
+                f"must name the labels among the columns {shown_columns(names)}: give {command}, whose values name "
+                "the columns of scores",
+            )
     patterns = patterns_of_labels(rows, label)
     floats = [name for name in numeric if name != label and _may_be_scores(rows, name)]
     shortest = patterns[0].text if len(patterns) == 1 else _shortest_name(floats, names) if floats else "NAME,NAME"
     command = column_option("score_column", shortest)
     if needs_labels:
-        label = label or suggested_label(label_candidates(rows))
+        label = label or suggested_label(candidates)
         command += f" {column_option('label_column', label or 'NAME')}"
     return InputError(
         "score_column",
@@ -51,9 +60,10 @@ def _may_be_scores(rows: ScoreRows, name: str) -> bool:
 
 
 def label_candidates(rows: ScoreRows) -> list[str]:
-    """Return the columns whose names and types do not say that they hold scores."""
+    """Return the columns whose names and types do not say that they hold scores or predictions."""
     names = [field.name for field in rows.table.schema if not pa.types.is_floating(field.type)]
-    return [name for name in dict.fromkeys(names) if parse_score_name(name) is None]
+    predictions = known_columns(names, PREDICTIONS)
+    return [name for name in dict.fromkeys(names) if parse_score_name(name) is None and name not in predictions]
 
 
 def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
@@ -70,9 +80,21 @@ def _shortest_name(columns: Sequence[str], names: Sequence[str]) -> str:
     return pattern if is_pattern else ",".join(columns)
 
 
-def _names_columns(rows: ScoreRows, column: str) -> bool:
-    """Return whether the values of a column are the names of columns of scores, or in these names."""
+def _columns_named_in(rows: ScoreRows, column: str) -> ScoreColumns | None:
+    """Return the columns of scores that the values of a column name, or that have them in their names, if any do."""
     try:
-        return columns_named_as_labels(rows, column, ()) is not None or pattern_of_scores(rows, column) is not None
+        if (named := columns_named_as_labels(rows, column, ())) is not None:
+            return named
+        pattern = pattern_of_scores(rows, column)
     except InputError:  # as some values are missing
-        return False
+        return None
+    return None if pattern is None else ScoreColumns(pattern.columns, pattern.class_names, "")
+
+
+def _are_most_likely(rows: ScoreRows, column: str, scores: ScoreColumns) -> bool:
+    """Return whether each value of a column names the highest score of its row, as a prediction does."""
+    values, numbers = distinct(label_values(rows, column))
+    classes = ClassNames(scores.names, len(scores.names))
+    places = [classes.number_by_name(value) for value in values]
+    highest = score_values(rows, scores.columns).argmax(1)
+    return None not in places and bool((np.array(places)[numbers] == highest).all())

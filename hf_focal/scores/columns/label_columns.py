@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
-from ...utils.arrow_values import distinct, is_lists, is_text_type
+from ...utils.arrow_values import distinct, is_text_type
 from ...utils.names import column_option, normalized, shown, shown_columns
 from ..name_vocabulary import (
     LABELS,
@@ -25,11 +25,17 @@ from .column_advice import label_candidates
 from .score_columns import holds_lists
 
 
-def find_label_columns(rows: ScoreRows, label_column: str | None) -> tuple[str | None, str | None]:
-    """Return the column of labels, and that of predicted classes, or None for each that is not there."""
+def find_label_columns(
+    rows: ScoreRows, label_column: str | None, score_column: str | Sequence[str] | None = None
+) -> tuple[str | None, str | None]:
+    """Return the column of labels, and that of predicted classes, or None for each that is not there.
+
+    The columns that the user named as those of labels or of scores hold no predictions.
+    """
     names = rows.table.column_names
-    known = known_columns(names, PREDICTIONS)
-    known = [name for name in known if name != label_column and not holds_lists(rows, name)]
+    scores = score_column.split(",") if isinstance(score_column, str) else score_column or ()
+    known = known_columns([name for name in names if name not in (label_column, *scores)], PREDICTIONS)
+    known = [name for name in known if not holds_lists(rows, name)]
     prediction = known_column(known, PREDICTIONS, rows.argument)
     predictions = [] if prediction is None else [prediction]
     true, plain = known_columns(names, TRUE_LABELS), known_columns(names, LABELS)
@@ -60,7 +66,7 @@ def _same_labels(rows: ScoreRows, columns: list[str]) -> str | None:
 
 def _are_same(labels: pa.Array, others: pa.Array) -> bool:
     """Return whether two columns hold equal labels, or one the names of the other's numbers."""
-    if is_lists(labels) or is_lists(others):
+    if pa.types.is_nested(labels.type) or pa.types.is_nested(others.type):
         return False
     (values, numbers), (other_values, other_numbers) = (
         distinct(column.cast(pa.string()) if is_text_type(column.type) else column) for column in (labels, others)

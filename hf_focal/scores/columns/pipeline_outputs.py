@@ -14,11 +14,16 @@ import pyarrow.compute as pc
 from ...errors import InputError
 from ...utils.arrow_values import is_lists, is_number_type, is_text_type, with_columns
 from ...utils.names import listed, shown
-from ..name_vocabulary import parse_score_name
+from ..name_vocabulary import known_columns, parse_score_name
 from ..reading.score_rows import ScoreRows
+from ..values.label_values import label_values
+from .score_columns import holds_lists
 
 _OUTPUTS = ("output", "outputs", "prediction")  # columns that may have labels with scores, beside those of scores
 _PARTS = {"label", "score"}
+# Columns of lists of all classes, and of their scores: of a zero-shot pipeline, and of Vertex AI.
+_LISTED_CLASSES = ("labels", "classes", "displayNames")
+_LISTED_SCORES = ("scores", "confidences")
 _NUMPY = re.compile(r"np\.float\d+\(([^()]*)\)")  # what NumPy 2 writes of its numbers in lists
 
 
@@ -28,9 +33,9 @@ def with_class_columns(
     """Return rows in which a column for each class takes the place of lists of labels and scores.
 
     Lists of {"label", "score"} in the column `scores` (``top_k=None``) become columns such as scores_cat. So do
-    mappings of classes to scores, such as {"cat": 0.9, "dog": 0.1}, and the columns "labels" and "scores" of a
-    zero-shot pipeline, which are sorted by the score. The output of one label alone becomes the columns "prediction"
-    and `scores`. Other columns are left as they are.
+    mappings of classes to scores, such as {"cat": 0.9, "dog": 0.1}, and the columns "labels" (or "classes", or
+    "displayNames") and "scores" (or "confidences") of a zero-shot pipeline or an API, which are sorted by the score.
+    The output of one label alone becomes the columns "prediction" and `scores`. Other columns are left as they are.
 
     Returns:
         The rows, and `score_column`: what the user named, or None if columns of classes have taken its place.
@@ -44,13 +49,18 @@ def with_class_columns(
 
 
 def _with_columns_of_outputs(rows: ScoreRows, score_column: str | Sequence[str] | None) -> ScoreRows:
-    """Replace the first column of outputs; without one, the two columns of a zero-shot pipeline."""
+    """Replace the first column of outputs; without one, two columns of lists of classes and of their scores."""
     names = Counter(rows.table.column_names)
     for name, count in names.items():
         may_be_output = name == score_column or name in _OUTPUTS or parse_score_name(name) is not None
         if may_be_output and count == 1 and (replaced := _with_columns_of(rows, name)) is not None:
             return replaced
-    return _with_columns_of_zero_shot(rows) if {"labels", "scores"} <= names.keys() else rows
+    unique = [name for name, count in names.items() if count == 1]
+    for scores in known_columns(unique, _LISTED_SCORES):
+        for classes in known_columns(unique, _LISTED_CLASSES):
+            if (replaced := _with_columns_of_lists(rows, classes, scores)) is not None:
+                return replaced
+    return rows
 
 
 def _with_columns_of(rows: ScoreRows, name: str) -> ScoreRows | None:
@@ -68,17 +78,46 @@ def _with_columns_of(rows: ScoreRows, name: str) -> ScoreRows | None:
     return _replaced(rows, name, labels, scores, lengths)
 
 
-def _with_columns_of_zero_shot(rows: ScoreRows) -> ScoreRows:
-    """Replace the columns "labels" and "scores", if they are lists of all classes: as labels, all would be right."""
-    labels, scores = (rows.column("score_column", name) for name in ("labels", "scores"))
-    if not (is_lists(labels) and is_lists(scores) and is_text_type(labels.flatten().type)):
-        return rows
-    lengths = _lengths(labels)
-    has_same_lengths = (lengths == _lengths(scores)).all() and lengths.min(initial=2) > 1
-    if not has_same_lengths or not (lengths == len(_dictionary(labels.flatten()).dictionary)).all():
-        return rows
-    without_labels = replace(rows, table=rows.table.drop_columns("labels"))
-    return _replaced(without_labels, "scores", labels.flatten(), scores.flatten(), lengths)
+def _with_columns_of_lists(rows: ScoreRows, classes: str, scores: str) -> ScoreRows | None:
+    """Replace two columns, if they are lists of as many classes as scores: as labels, all classes would be right."""
+    names = _lists_in(rows, classes)
+    if names is None or not is_text_type(names.flatten().type) or (values := _lists_in(rows, scores)) is None:
+        return None
+    lengths, num_scores = _lengths(names), _lengths(values)
+    if len(lengths) != len(num_scores) or (lengths != num_scores).any() or lengths.min(initial=2) < 2:
+        return None
+    without_classes = replace(rows, table=rows.table.drop_columns(classes))
+    return _replaced(without_classes, scores, names.flatten(), values.flatten(), lengths)
+
+
+def _lists_in(rows: ScoreRows, name: str) -> pa.Array | None:
+    """Return a column of lists, which may be written as text; None for another one."""
+    column = rows.column("score_column", name)
+    if is_text_type(column.type) and holds_lists(rows, name):
+        try:
+            column = label_values(rows, name)
+        except InputError:  # the column may not be needed
+            return None
+    return column if is_lists(column) else None
+
+
+def refuse_listed_order(rows: ScoreRows, classes: Sequence[str], label: str | None) -> None:
+    """Raise `InputError` if a column other than `label` lists the given classes, as an API sorts them by the score.
+
+    The lists of scores are then in the order of this column, which is not that of `classes` in some row.
+    """
+    for name, count in Counter(rows.table.column_names).items():
+        names = None if count > 1 or name == label else _lists_in(rows, name)
+        if names is None or not is_text_type(names.flatten().type) or (_lengths(names) != len(classes)).any():
+            continue
+        texts = np.array(names.flatten().to_pylist(), object).reshape(-1, len(classes))
+        if all(sorted(row) == sorted(classes) for row in texts) and (wrong := (texts != [*classes]).any(1)).any():
+            raise InputError(
+                "classes",
+                f"must be in the order of the scores, but {name!r} lists them in another order in "
+                f"{rows.where(int(wrong.argmax()))}: call this column 'classes' and the scores 'scores', and leave "
+                f"the option out; or remove {name!r}, if the scores are not in its order",
+            )
 
 
 def _is_mapping(kind: pa.DataType) -> bool:
@@ -164,8 +203,10 @@ def _replaced(rows: ScoreRows, name: str, labels: pa.Array, scores: pa.Array, le
         return replace(rows, table=table)
     order = _order_of_classes(rows, name, names, encoded.indices.to_numpy(zero_copy_only=False), lengths)
     values = np.take_along_axis(scores.to_numpy(zero_copy_only=False).reshape(order.shape), order, 1)
+    said = parse_score_name(name)
+    family = "scores" if said is not None and said.kind == "confidence" else name  # confidences are single scores
     added = {
-        f"{name}_{class_name}": pa.array(np.ascontiguousarray(values[:, number]))
+        f"{family}_{class_name}": pa.array(np.ascontiguousarray(values[:, number]))
         for class_name, number in sorted(zip(names, range(len(names)), strict=True))
     }
     return replace(rows, table=with_columns(table, added))

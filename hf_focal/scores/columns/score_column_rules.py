@@ -24,6 +24,7 @@ from ..values.value_notes import TableNote
 from .column_advice import unknown_columns
 from .known_score_names import KnownScoreNames
 from .label_in_name import columns_named_as_labels, pattern_of_scores, patterns_of_labels
+from .pipeline_outputs import refuse_listed_order
 from .score_columns import ScoreColumns
 from .user_choice import columns_named_by_user
 
@@ -60,11 +61,14 @@ def find_score_columns(
     `score_column`, `classes`, and `needs_labels` are those of `read_scores`; `label` is the column of labels.
 
     Raises:
-        InputError: no rule finds columns, or one finds several that are as good.
+        InputError: no rule finds columns, or one finds several that are as good; or a column lists `classes` in
+            another order.
     """
     table = _Table(rows, score_column, label, classes, needs_labels)
     for rule in RULES:
         if (found := rule(table)) is not None:
+            if classes and not found.columns.names:
+                refuse_listed_order(rows, classes, label)
             return found
     if "predictions" in rows.table.column_names:
         raise InputError(

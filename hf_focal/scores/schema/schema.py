@@ -24,7 +24,8 @@ class Schema:
         classes: the names of the classes or labels in the order of the scores; () if they have none. For one score,
             the last of two is the positive class.
         label_columns: the column of labels, or a column for each of several labels; () if no labels were read.
-        labels: how labels are matched: by "names" or "numbers" of classes; "" if no labels were read.
+        labels: how labels are matched: by "names" or "numbers" of classes, or by their "places" in lists of a 0 or 1
+            for each class; "" if no labels were read.
         prediction_column: for confidences, the column that is compared with the labels.
         correct_column: for confidences, the column that says whether the prediction is correct.
         confidence_kind: for confidences, what their column holds: "probabilities", "percentages", or

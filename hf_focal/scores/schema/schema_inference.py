@@ -35,7 +35,7 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
     classes = tuple(map(str, options.classes))
     label = prediction = None
     if needs_labels:
-        label, prediction = find_label_columns(rows, label_column)
+        label, prediction = find_label_columns(rows, label_column, options.score_column)
         refuse_unknown_label(rows, label_column)
     score_columns, notes = find_score_columns(rows, options.score_column, label, classes, needs_labels)
     if not len(rows.table):
@@ -54,6 +54,8 @@ def infer_schema(rows: ScoreRows, options: TableOptions, needs_labels: bool = Tr
         values = values[:, None]
     elif kind == "confidence":
         raise InputError("kind", f"must not be 'confidence' for scores of {values.shape[1]} classes")
+    elif score_columns.kind == "confidence":
+        score_columns = replace(score_columns, kind="")  # the values tell the kind of the scores of several classes
     scores = ClassScores(score_columns, values, classes, bool(classes), notes)
     scores = in_order_of_classes(without_statistics(rows, scores, label, needs_labels))
     scores = _with_names_of_labels(rows, label, scores)

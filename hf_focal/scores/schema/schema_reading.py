@@ -101,9 +101,11 @@ def _labels_of_schema(rows: ScoreRows, schema: Schema, label_column: str | None,
         raise InputError("label_column", f"{expected}: got 'none', that of the first table")
     if absent := [column for column in label_columns if column not in names]:
         raise InputError("label_column", f"{expected}: got {absent[0]!r}, that of the first table")
-    is_numbered = not schema.classes or schema.labels == "numbers"
+    is_numbered = not schema.classes or schema.labels in ("numbers", "places")
     is_multi_label = schema.link == "sigmoid"
-    labels, _, _ = read_labels(rows, label_columns, size, schema.classes, is_numbered, is_multi_label)
+    labels, _, _ = read_labels(
+        rows, label_columns, size, schema.classes, is_numbered, is_multi_label, schema.labels == "places"
+    )
     return labels_for_link(rows, labels, schema.link, size)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import InputError
-from ...utils.arrow_values import distinct, is_lists
+from ...utils.arrow_values import distinct
 from ...utils.names import shown
 from ..columns.cluster_columns import cluster_column_of
 from ..columns.label_columns import find_label_columns
@@ -126,7 +126,7 @@ def _needed_columns(schema: Schema, label_column: str | None, names: Sequence[st
 
 
 def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) -> tuple[Any, ...]:
-    """Return the distinct labels of all rows; () if they are lists, in several columns, or can be read once only."""
+    """Return the distinct labels of all rows; () if a row may have several, or they can be read once only."""
     names = rows.table.column_names
     label = label_column
     if label is None:
@@ -135,7 +135,9 @@ def _all_labels(table: TableBatches, rows: ScoreRows, label_column: str | None) 
         ):
             return ()
         label, _ = find_label_columns(rows, None)
-    if label is None or label not in names or not table.can_repeat or is_lists(rows.column("label_column", label)):
+    if label is None or label not in names or not table.can_repeat:
+        return ()
+    if pa.types.is_nested(rows.column("label_column", label).type):
         return ()
     labels: dict[Any, None] = {}
     for part in table.read([label], (), _LABELS_AT_ONCE):

@@ -54,9 +54,10 @@ def read_scores(
             logit, prob, probability, proba, p, logprob, or score, or their plurals; one named as the labels; or
             confidence. Lists of {"label", "score"}, as pipelines give with ``top_k=None``, are columns of classes.
         label_column: the column of labels: numbers, names of classes, or for several labels lists of them or of a 0 or
-            1 for each label; or the beginning of the names of one column of 0 and 1 for each of several labels. By
-            default y_true, true_label, gold_label, or the like, or the first of label, labels, label_ids, target, y,
-            and label_…. If classes have names, labels are matched by name, and otherwise by number.
+            1 for each label, or mappings of each class to 0 or 1; or the beginning of the names of one column of 0 and
+            1 for each of several labels. By default y_true, true_label, gold_label, or the like, or the first of
+            label, labels, label_ids, target, y, and label_…. If classes have names, labels are matched by name, and
+            otherwise by number.
         correct_column: the column that says whether the prediction is correct, for confidences; by default correct or
             is_correct, or else a column of predictions is compared with the labels.
         group: a column whose values form groups, such as languages or months.

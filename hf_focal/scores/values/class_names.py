@@ -45,6 +45,11 @@ def texts_of_label(value: Any) -> list[str]:
     return [str(value)]
 
 
+def spelling(value: Any) -> str:
+    """Return a label's text without its case and the spaces around it, in which people write one label differently."""
+    return str(value).strip().casefold()
+
+
 def _truth(value: Any) -> bool | None:
     """Return the truth value that is written, if one is: true and false match each other's spellings."""
     text = str(value).strip().lower()
@@ -57,7 +62,7 @@ class ReadLabels(NamedTuple):
     Attributes:
         values: the numbers of classes, (N,), or (N, K) of 0, 1, and NaN.
         names: the names of the classes.
-        matching: how labels are matched: by "names" or "numbers" of classes.
+        matching: how labels are matched; see `Schema`.
     """
 
     values: np.ndarray

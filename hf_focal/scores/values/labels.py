@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_number_type, is_text_type
-from ...utils.names import shown
+from ...utils.names import column_option, shown
 from ...utils.separated_labels import separated_labels
 from ..meanings import Link
 from ..reading.score_rows import ScoreRows
-from .class_names import ClassNames, ReadLabels
-from .label_values import label_values
+from .class_names import ClassNames, ReadLabels, spelling
+from .label_values import hot_mappings, label_values
 
 
 def read_labels(
@@ -23,6 +23,7 @@ def read_labels(
     names: tuple[str, ...],
     numbered: bool,
     is_multi_label: bool = False,
+    are_places: bool = False,
 ) -> ReadLabels:
     """Return the labels in a column, or in a column of 0 and 1 for each of several labels.
 
@@ -33,14 +34,19 @@ def read_labels(
         names: the names of the classes, or ().
         numbered: see `ClassNames`.
         is_multi_label: whether labels are known to be several, so that a text may be empty.
+        are_places: whether lists of numbers are known to have a 0 or 1 for each class.
     """
     if len(columns) > 1:
         return ReadLabels(hot_columns(rows, columns), names, "names")
     column, labels = columns[0], label_values(rows, columns[0])
+    mappings = rows.column("label_column", column)
+    if pa.types.is_struct(mappings.type):
+        return _labels_in_mappings(rows, column, mappings, names)
     if size > 1 and names and is_text_type(labels.type):
         labels = _split_texts(labels, names, is_multi_label)
     if is_lists(labels):
-        return _labels_in_lists(rows, column, labels, size, names, numbered)
+        is_open = is_multi_label and not are_places
+        return _labels_in_lists(rows, column, labels, size, names, numbered, is_open)
     if size == 1:
         return yes_no_labels(rows, column, labels, names, numbered)
     numbers, matching = ClassNames(names, size, numbered).numbers(rows, column, labels)
@@ -55,9 +61,12 @@ def _split_texts(labels: pa.Array, names: tuple[str, ...], is_multi_label: bool)
 
 
 def _labels_in_lists(
-    rows: ScoreRows, column: str, lists: pa.Array, size: int, names: tuple[str, ...], numbered: bool
+    rows: ScoreRows, column: str, lists: pa.Array, size: int, names: tuple[str, ...], numbered: bool, is_open: bool
 ) -> ReadLabels:
-    """Return the labels in lists: of a 0 or 1 for each class, or of names or numbers of classes."""
+    """Return the labels in lists: of a 0 or 1 for each class, or of names or numbers of classes.
+
+    `is_open` says whether lists such as [0, 1] may be either.
+    """
     lengths = lists.value_lengths().to_numpy(zero_copy_only=False) if len(lists) else np.array([])
     labels = lists.flatten()
     if (lengths == size).all() and (hot := hot_matrix(labels, size)) is not None:
@@ -67,7 +76,9 @@ def _labels_in_lists(
             _refuse_unknown_order(rows, column, names)
         elif {*names} == {*map(str, range(size))}:
             _refuse_two_orders(rows, column, names)
-        return ReadLabels(hot, names, "numbers")
+        if is_open and pa.types.is_integer(labels.type):
+            _refuse_numbers_of_both(rows, column, hot)
+        return ReadLabels(hot, names, "places")
     if labels.null_count:
         raise InputError("label_column", f"must have no missing labels in the lists of {column!r}, got one")
     row_numbers = np.repeat(np.arange(len(lengths)), lengths)
@@ -77,6 +88,16 @@ def _labels_in_lists(
     several = np.zeros((len(lengths), size))
     several[row_numbers, numbers] = 1
     return ReadLabels(several, names, matching)
+
+
+def _labels_in_mappings(rows: ScoreRows, column: str, mappings: pa.StructArray, names: tuple[str, ...]) -> ReadLabels:
+    """Return the labels in mappings of each class to 0 or 1, such as {"cat": 1, "dog": 0}."""
+    keys = [field.name for field in mappings.type]
+    if {*keys} != {*names}:
+        expected = f"the classes {shown(names)}" if names else "the classes, which must be given,"
+        raise InputError("label_column", f"must map {expected} to 0 or 1, got {shown(keys)} in {column!r}")
+    hot = hot_mappings(rows, "label_column", column, mappings)
+    return ReadLabels(hot[:, [keys.index(name) for name in names]].astype(float), names, "names")
 
 
 def _refuse_unknown_order(rows: ScoreRows, column: str, names: tuple[str, ...]) -> None:
@@ -97,6 +118,17 @@ def _refuse_two_orders(rows: ScoreRows, column: str, names: tuple[str, ...]) -> 
             "label_column",
             f"must hold names of the classes {shown(names)}, got lists of 0 and 1 in {column!r} of {rows.data_name}, "
             "which may be in this order or in that of the numbers",
+        )
+
+
+def _refuse_numbers_of_both(rows: ScoreRows, column: str, hot: np.ndarray) -> None:
+    """Raise `InputError` if all lists are [0, 1] or [1, 0], which may also be the numbers of both labels."""
+    if hot.shape[1] == 2 and len(hot) and (np.sort(hot, 1) == [0, 1]).all():
+        raise InputError(
+            "label_column",
+            f"must show what its lists hold: all in {column!r} of {rows.data_name} are [0, 1] or [1, 0], a 0 or 1 for "
+            "each of two labels, or the numbers of both. Write true and false for 0 and 1, or give classes and write "
+            "their names",
         )
 
 
@@ -131,7 +163,10 @@ def hot_columns(rows: ScoreRows, columns: tuple[str, ...]) -> np.ndarray:
 
 
 def _hot_column(rows: ScoreRows, column: str) -> np.ndarray:
-    distinct_values, indices = distinct(rows.column("label_column", column))
+    values = rows.column("label_column", column)
+    if pa.types.is_nested(values.type):
+        raise InputError("label_column", f"must hold 0 or 1 for each label, got {values.type} in {column!r}")
+    distinct_values, indices = distinct(values)
     numbers = [_zero_or_one(value) for value in distinct_values]
     if None in numbers:
         index = numbers.index(None)
@@ -175,11 +210,15 @@ def _positive_labels(column: str, distinct_labels: Sequence[Any], positive_class
     classes = ClassNames((positive_class,), 2)
     is_positive = [classes.number_by_name(value) is not None for value in distinct_labels]
     negative = [str(value) for value, positive in zip(distinct_labels, is_positive, strict=True) if not positive]
-    if not any(is_positive) or len(negative) > 1:
+    is_spelled_alike = spelling(positive_class) in map(spelling, negative)
+    if not any(is_positive) or len(negative) > 1 or is_spelled_alike:
+        texts = sorted(map(str, distinct_labels))
+        is_pair = len(texts) == 2 and not any("," in text for text in texts)
+        hint = f", as in {column_option('classes', ','.join(texts))} if it is {texts[1]!r}" if is_pair else ""
         raise InputError(
             "label_column",
             f"must hold the class of the scores, {positive_class!r}, or one other in {column!r}, got "
-            f"{shown(distinct_labels)}: give both classes, the positive one last",
+            f"{shown(distinct_labels)}: give both classes, the positive one last{hint}",
         )
     return is_positive, negative
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...utils.arrow_values import distinct, is_lists, is_text_type
 from ...utils.names import shown
 from ..reading.score_rows import ScoreRows
-from .class_names import ClassNames, number_of_label, texts_of_label
+from .class_names import ClassNames, number_of_label, spelling, texts_of_label
 from .label_values import label_values
 
 _TRUTHS = {
@@ -22,6 +23,8 @@ _TRUTHS = {
 def correct_values(rows: ScoreRows, column: str) -> np.ndarray:
     """Return a column that says whether predictions are correct: true or false, yes or no, 1 or 0."""
     values = rows.column("correct_column", column)
+    if pa.types.is_nested(values.type):
+        raise InputError("correct_column", f"must hold true or false, or 1 or 0, got {values.type} in {column!r}")
     distinct_values, indices = distinct(values.fill_null("") if is_text_type(values.type) else values)
     if values.null_count and not is_text_type(values.type):
         where = rows.where(pc.index(values.is_null(), True).as_py())
@@ -49,7 +52,8 @@ def equal_values(
     """Return whether the prediction of each row is its label; `label_set` are the distinct labels of the whole table.
 
     Raises:
-        InputError: no prediction is one of the labels, so they must be written in different ways.
+        InputError: no prediction is one of the labels, so they must be written in different ways; or a prediction that
+            is none of the labels differs from one in case or in spaces around it only.
     """
     labels, predictions = label_values(rows, label_column), label_values(rows, prediction_column)
     for column, values in ((label_column, labels), (prediction_column, predictions)):
@@ -68,6 +72,17 @@ def equal_values(
             f"must have the values of the predictions: the labels in {label_column!r} are {shown(distinct_labels)}, "
             f"the predictions in {prediction_column!r} {shown(distinct_predictions)}",
         )
+    labels_of_spelling = {spelling(value): value for value in distinct_labels}
+    for index in np.flatnonzero(is_other):
+        prediction = distinct_predictions[index]
+        if (label := labels_of_spelling.get(spelling(prediction))) is not None:
+            where = rows.where(int((prediction_indices == index).argmax()))
+            raise InputError(
+                "label_column",
+                f"must have the values of the predictions: {prediction!r} in {prediction_column!r} in {where} differs "
+                f"from the label {label!r} in case or spaces only. Write both alike, or give correct_column, a column "
+                "that says whether each prediction is correct",
+            )
     predicted_numbers = np.array([-1 if number is None else number for number in matched])
     return predicted_numbers[prediction_indices] == label_numbers
 

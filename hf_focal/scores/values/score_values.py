@@ -29,7 +29,7 @@ def _values_of_column(rows: ScoreRows, name: str) -> np.ndarray:
     """Return a column of numbers (N,), or of lists of K numbers (N, K)."""
     column = rows.column("score_column", name)
     if is_text_type(column.type) and len(column) and str(column[0].as_py()).rstrip().endswith(("]", ")")):
-        column = _lists(column)
+        column = _lists(rows, name, column)
     if not is_lists(column):
         return _numbers(rows, name, column, 1)
     size = _list_size(rows, column)
@@ -75,10 +75,20 @@ def _numbers_in_texts(rows: ScoreRows, name: str, scores: pa.Array, size: int) -
         raise InputError("score_column", f"must hold numbers, got {text!r} in {name!r} in {where}") from error
 
 
-def _lists(texts: pa.Array) -> pa.Array:
-    """Return the lists in texts such as "[0.1, 0.9]", "[0.1 0.9]" or "array([0.1, 0.9])", as lists of texts."""
+def _lists(rows: ScoreRows, name: str, texts: pa.Array) -> pa.Array:
+    """Return the lists in texts such as "[0.1, 0.9]", "[0.1 0.9]" or "array([0.1, 0.9])", as lists of texts.
+
+    Raises:
+        InputError: the first text is a list, and another one is not.
+    """
     inner = pc.struct_field(pc.extract_regex(texts, r"(?s)^[^\[\]]*\[\s*(?P<numbers>[^\[\]]*?)\s*\][^\[\]]*$"), 0)
     if inner.null_count > texts.null_count:
+        if inner[0].is_valid:
+            row = int(pc.index(pc.and_(inner.is_null(), texts.is_valid()), True).as_py())
+            where = f"{name!r} in {rows.where(row)}"
+            raise InputError(
+                "score_column", f"must hold a list of numbers in each row, got {texts[row].as_py()!r} in {where}"
+            )
         return texts  # the caller names the text that is no number
     inner = pc.replace_substring_regex(inner, r"np\.float\d+\(([^()]*)\)", r"\1")  # what NumPy 2 writes in lists
     return pc.split_pattern_regex(inner, r"\s*,\s*|\s+")

@@ -149,6 +149,27 @@ def test_the_error_for_unknown_columns_suggests_no_hits_as_scores():
         read_scores(table | {"belief": [0.25, 0.5] * 20})
 
 
+@pytest.mark.parametrize("prediction", ["pred", ".pred_class", "y.hat", "guess"])
+def test_the_error_for_unknown_columns_suggests_no_predictions_as_labels(prediction):
+    probabilities = np.random.default_rng(0).dirichlet([1, 1, 1], 60)
+    scores = {name: probabilities[:, i] for i, name in enumerate(CLASSES)}
+    predicted = {prediction: np.array(CLASSES)[probabilities.argmax(1)]}
+    labels = np.array(CLASSES)[np.arange(60) % 3]
+    with pytest.raises(InputError, match=r"give --label_column obs, whose values name the columns of scores$"):
+        read_scores(predicted | {"obs": labels} | scores)
+    with pytest.raises(InputError, match="give --label_column first or --label_column second, whose values name"):
+        read_scores(predicted | {"first": labels, "second": labels[::-1]} | scores)
+    with pytest.raises(InputError) as refused:
+        read_scores(predicted | scores)
+    assert "--label_column NAME" in str(refused.value)
+
+
+def test_a_column_that_is_chosen_for_the_scores_holds_no_predictions():
+    weka = {"actual": ["a", "b", "a"], "predicted": ["a", "b", "b"], "prediction": [0.9, 0.8, 0.6]}
+    read = read_scores(weka, score_column="prediction", kind="confidence")
+    assert read.schema.prediction_column == "predicted" and read.labels.tolist() == [1, 1, 0]
+
+
 def test_the_errors_for_many_columns_list_only_some():
     table = {f"class {i}": [0.1, 0.2] for i in range(1000)} | {"label": ["class 1", "class 2"]}
     for arguments in ({"score_column": "x"}, {"score_column": "x,y"}, {"label_column": "x"}):
