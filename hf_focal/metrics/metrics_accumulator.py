@@ -218,7 +218,9 @@ class CalibrationMetrics(BatchBuffer):
         num_classes, blocks = sample_blocks(inputs, scores, labels, self.ignore_index, evidence)
         batch._measured.num_classes = num_classes
         batch._add(blocks, num_classes)
-        (self._measured.evidence + evidence).refuse("use update_from_probabilities")
+        (self._measured.evidence + evidence).refuse(
+            "use update_from_probabilities, or --kind probabilities on the command line"
+        )
         self.merge(batch)
 
     def _add(self, blocks: Iterator[SampleBlock | ConfidenceBlock], num_classes: int) -> None:

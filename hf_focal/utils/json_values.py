@@ -1,4 +1,4 @@
-"""Dataclasses as JSON: values are checked by the types of their fields when they are read; NaN is null."""
+"""Dataclasses as JSON: values are checked by the types of their fields when they are read; NaN and inf are null."""
 
 import itertools
 import json
@@ -85,7 +85,10 @@ def nan_for_null(value: float | None) -> float:
 
 
 def to_json(value: Any) -> Any:
-    """Convert a value to what JSON holds: dataclasses become mappings, without optional fields that are None."""
+    """Convert a value to what JSON holds: dataclasses become mappings, without optional fields that are None.
+
+    Numbers that are not finite become null, because JSON has no others.
+    """
     if is_dataclass(value):
         values = [(part, getattr(value, part.name)) for part in fields(value)]
         return {key_of(part): to_json(item) for part, item in values if item is not None or part.default is not None}
@@ -95,11 +98,11 @@ def to_json(value: Any) -> Any:
         return to_json(value.tolist())
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
+    """Write a value as JSON in one atomic write. Arrays become lists, and NaN and inf become null."""
     text = json.dumps(to_json(value), indent=2)
     # A list of numbers is one line, in which a reader finds more, and which takes a third of the space.
     number = r"\n\s+(?:[-+.\deE]+|null)"

@@ -259,7 +259,9 @@ def _probability_warnings(result: RunResult, name: str) -> list[str]:
         balance, unit = result.subsets.class_balance, "class"
         base = nan if balance is None or balance.base_nll is None else balance.base_nll
     margin = 1 + _NLL_ERRORS / math.sqrt(max(result.pre.get("num_samples", 1), 1))
-    if result.post.get("nll", nan) > margin * base:
+    if math.isinf(result.post.get("nll", nan)):
+        warnings.append(f"{name} has an infinite NLL{_after(result)}: it gives a label the probability 0")
+    elif result.post.get("nll", nan) > margin * base:
         warnings.append(
             f"{name} has an NLL of {result.post['nll']:.3f}{_after(result)}, more than the {base:.3f} of "
             f"always giving the frequency of each {unit}: {_advice(result)}"

@@ -14,6 +14,7 @@ from ...errors import InputError
 from ...utils.json_values import write_json
 from ..meanings import KINDS, LINKS, Link, ScoreKind
 from ..schema.schema import Schema
+from ..values.logits import Floor
 
 FORMAT, VERSION = "hf_focal correction", FILE_VERSIONS[-1]
 
@@ -43,7 +44,8 @@ class SavedCorrection:
     @property
     def meaning_without_schema(self) -> dict[str, Any]:
         """Arguments of `read_scores` for the first rows, if there is no schema."""
-        return {"kind": self.kind, "classes": self.classes, "link": self.link, "floor": self.floor or None}
+        floor = Floor(self.floor) if self.floor else None  # a number would be taken as the half unit that is shared
+        return {"kind": self.kind, "classes": self.classes, "link": self.link, "floor": floor}
 
 
 def write_correction(

@@ -8,6 +8,7 @@ import numpy as np
 from ...errors import InputError
 from ...utils.atomic_write import write_whole
 from ..new_files import check_new_file, file_errors
+from ..values.logits import Floor
 from .correction_json import SavedCorrection, read_correction
 
 # All that the graph needs; older runtimes do not read the newest versions.
@@ -84,6 +85,10 @@ def _add_correction(parts: _GraphParts, saved: SavedCorrection) -> None:
 def _add_logits(parts: _GraphParts, saved: SavedCorrection) -> str:
     """Add what makes logits of scores of the correction's kind, and return their name."""
     is_sigmoid, probabilities = saved.link == "sigmoid", str(saved.kind)
+    floor = Floor(saved.floor, None if saved.schema is None else saved.schema.decimals)
+    if saved.kind == "log-probabilities" and not is_sigmoid and floor.value:
+        parts.constants["floor"] = np.log(floor.value)
+        return parts.add("Max", saved.kind, "floor")
     if saved.kind == "logits" or (saved.kind == "log-probabilities" and not is_sigmoid):
         return saved.kind
     if saved.kind == "log-probabilities":
@@ -91,10 +96,23 @@ def _add_logits(parts: _GraphParts, saved: SavedCorrection) -> str:
     elif saved.kind == "percentages":
         parts.constants["total"] = np.array(100.0)
         probabilities = parts.add("Div", saved.kind, "total")
-    parts.constants["floor"] = np.array(saved.floor)
+    parts.constants["floor"] = np.array(floor.value)
+    if floor.is_shared(saved.link):
+        return parts.add("Log", _add_shared_rest(parts, probabilities, floor))
     logits = parts.add("Log", parts.add("Max", probabilities, "floor"))
     if not is_sigmoid:
         return logits
     parts.constants["certain"] = np.array(1.0)
     others = parts.add("Sub", "certain", probabilities)
     return parts.add("Sub", logits, parts.add("Log", parts.add("Max", others, "floor")))
+
+
+def _add_shared_rest(parts: _GraphParts, probabilities: str, floor: Floor) -> str:
+    """Add what `Floor.raised` does with a shared floor, and return the name of the raised probabilities."""
+    parts.constants |= {"zero": np.array(0.0), "one": np.array(1.0), "least_rest": np.array(floor.least_rest)}
+    is_low = parts.add("Less", probabilities, "floor")
+    others = parts.add("ReduceL1", parts.add("Where", is_low, "zero", probabilities), axes=[-1], keepdims=1)
+    number = parts.add("ReduceL1", parts.add("Where", is_low, "one", "zero"), axes=[-1], keepdims=1)
+    rest = parts.add("Max", parts.add("Sub", "one", others), "least_rest")
+    share = parts.add("Min", parts.add("Div", rest, parts.add("Max", number, "one")), "floor")
+    return parts.add("Where", is_low, share, probabilities)

@@ -30,7 +30,9 @@ class Schema:
         correct_column: for confidences, the column that says whether the prediction is correct.
         confidence_kind: for confidences, what their column holds: "probabilities", "percentages", or
             "log-probabilities".
-        floor: the smallest probability of a class, by which 0 is replaced; 0 if logits were given.
+        floor: the largest probability by which 0 is replaced; 0 if nothing is, as for logits.
+        decimals: to how many decimals the probabilities are rounded, in units of 1 also for percentages; None if they
+            are not, or if this is not known, as in older files.
     """
 
     columns: tuple[str, ...]
@@ -44,6 +46,7 @@ class Schema:
     correct_column: str | None = None
     floor: float = 0.0
     confidence_kind: ConfidenceKind = "probabilities"
+    decimals: int | None = None
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -73,6 +76,8 @@ class Schema:
             raise ValueError(f"expected names of columns and classes, got {stored!r}")
         if schema.confidence_kind not in CONFIDENCE_KINDS:
             raise ValueError(f"expected a known kind of confidences, got {schema.confidence_kind!r}")
+        if not (schema.decimals is None or isinstance(schema.decimals, int)):
+            raise ValueError(f"expected a number of decimals or null, got {schema.decimals!r}")
         if schema.kind not in KINDS or schema.link not in LINKS or not isinstance(schema.num_scores, int):
             raise ValueError(f"expected a known kind and link, got {schema.kind!r} and {schema.link!r}")
         return schema

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InputError
-from ...utils.names import listed
+from ...utils.names import listed, normalized
 from ..columns.class_selection import ClassScores, in_order_of_classes, without_statistics
 from ..columns.label_columns import columns_of_label_names, find_label_columns, refuse_unknown_label
 from ..columns.score_column_rules import find_score_columns
@@ -16,7 +16,7 @@ from ..name_vocabulary import CORRECT, known_column
 from ..reading.score_rows import ScoreRows
 from ..table_options import TableOptions
 from ..values.labels import labels_for_link, read_labels
-from ..values.score_kinds import ends_show_probabilities, log_sums_show, sums_show
+from ..values.score_kinds import MOST, ends_show_probabilities, log_sums_show, sums_show, sums_show_no_logits
 from ..values.score_values import score_values
 from ..values.value_notes import TableNote
 from .schema import ParsedTable, Schema
@@ -116,7 +116,7 @@ def _parse_class_scores(
 
 def _refuse_confidences(rows: ScoreRows, column: str, values: np.ndarray, labels: np.ndarray) -> None:
     """Raise `InputError` for single scores that are all at least ½, as those of predicted classes are."""
-    if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= 1:
+    if len(np.unique(labels)) > 1 and values.min() >= 0.5 and values.max() <= MOST:
         raise InputError(
             "kind",
             f"must be given for {column!r} in {rows.data_name}: all scores are from 0.5 to 1, as those of predicted "
@@ -164,12 +164,20 @@ def _infer_kind(
     stated = named_kind or score_columns.kind
     if stated == "probabilities" and sums_show(values, 100):
         return "percentages", (_note_on_kind("percentages", "each row sums to 100"),)
+    if stated == "logits":
+        _refuse_probabilities_as_logits(rows, score_columns, values, named_kind, link)
     if stated:
         return stated, ()
     kinds: tuple[tuple[int, ScoreKind], ...] = ((1, "probabilities"), (100, "percentages"))
     for total, kind in kinds:
         if link == "softmax" and sums_show(values, total):
             return kind, (_note_on_kind(kind, f"each row sums to {total}"),)
+    if link == "softmax" and sums_show_no_logits(values):
+        raise InputError(
+            "kind",
+            f"must be given for {listed(score_columns.columns)} in {rows.data_name}: each row sums to 1 as "
+            "probabilities do, but some are negative. If these are scores to take as logits, give --kind logits",
+        )
     known = values[~np.isnan(values)]
     low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     if low < 0 and (high > 0 or link == "softmax"):
@@ -183,6 +191,29 @@ def _infer_kind(
         f"must be given for {names} in {rows.data_name}: neither the name nor the values ({low:g} to {high:g}) show "
         f"which of these they are: probabilities, logits, log-probabilities, or percentages{hint}",
     )
+
+
+def _refuse_probabilities_as_logits(
+    rows: ScoreRows, columns: ScoreColumns, values: np.ndarray, named_kind: ScoreKind | None, link: Link
+) -> None:
+    """Raise `InputError` for logits of a softmax that are probabilities beyond doubt, and for `predictions` in [0, 1].
+
+    The latter may be logits of a sigmoid, as `Trainer.predict` returns them, or its probabilities, as Keras does.
+    """
+    names = listed(columns.columns)
+    if link == "softmax" and sums_show(values, 1):
+        raise InputError(
+            "kind",
+            f"must not be logits for {names} in {rows.data_name}, whose rows sum to 1 as probabilities do: give "
+            "--kind probabilities",
+        )
+    is_unclear = named_kind is None and [*map(normalized, columns.columns)] == ["predictions"]
+    if link == "sigmoid" and is_unclear and ((values >= 0) & (values <= 1)).all():
+        raise InputError(
+            "kind",
+            f"must be given for {names} in {rows.data_name}, whose values are all within [0, 1]: give --kind "
+            "probabilities, or --kind logits for scores before the sigmoid",
+        )
 
 
 def _note_on_kind(kind: str, reason: str) -> TableNote:

@@ -14,6 +14,7 @@ from ..reading.score_rows import ScoreRows
 from ..values.confidences import as_confidences
 from ..values.labels import labels_for_link, read_labels
 from ..values.prediction_hits import correct_values, equal_values
+from ..values.score_kinds import FEWEST_PERCENT, sums_show
 from ..values.score_values import check_rows, score_values
 from .schema import ParsedTable, Schema
 
@@ -49,9 +50,18 @@ def read_with_schema(
     if needs_labels:
         labels = _labels_of_schema(rows, schema, label_column, size)
     values = values[:, None] if values.ndim == 1 else values
+    if schema.kind == "logits" and (sums_show(values, 1) or sums_show(values, 100)):
+        seen = f"which sum to {100 if values.max() > FEWEST_PERCENT else 1} in each row as probabilities do"
+        raise InputError(
+            rows.argument,
+            f"must hold logits like the first table, got numbers in {rows.data_name} {seen}: fit the correction to "
+            "such scores",
+        )
     if schema.kind == "probabilities" and ((values >= 0) & (values <= 100)).all():
         expected = "numbers within [0, 1], like the first table,"
-        check_rows(rows, (values > 1.1).any(1), values, expected, "; if they are percentages, divide them by 100")
+        check_rows(
+            rows, (values > FEWEST_PERCENT).any(1), values, expected, "; if they are percentages, divide them by 100"
+        )
     return ParsedTable(schema, values, labels)
 
 

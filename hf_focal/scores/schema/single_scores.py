@@ -15,6 +15,7 @@ from ..name_vocabulary import ANSWERS, known_columns
 from ..reading.score_rows import ScoreRows
 from ..values.confidences import CONFIDENCE_KINDS, as_confidences
 from ..values.label_values import label_values
+from ..values.score_kinds import MOST
 from ..values.value_notes import TableNote
 from .schema import ParsedTable, Schema
 from .schema_reading import prediction_hits
@@ -64,7 +65,7 @@ class SingleScores:
         """Return whether all scores are from 1/K to 1 beside labels and predictions, as those of predictions are."""
         if self.kind is not None or self.score_columns.kind == "logits" or self._labels_and_predictions is None:
             return False
-        is_fraction = bool((self.values >= 0).all() and (self.values <= 1).all())
+        is_fraction = bool((self.values >= 0).all() and (self.values <= MOST).all())
         return is_fraction and self.values.min() >= 1 / self._num_classes - 1e-6
 
     def positive_class(self) -> str | None:
@@ -83,10 +84,14 @@ class SingleScores:
                     return str(classes[positive])
         if self.kind is not None:
             return None
+        is_above = self.values.max() > MOST
+        reason = (
+            f"some are above 1 (up to {self.values.max():g})" if is_above else f"some are below 1/{self._num_classes}"
+        )
         raise InputError(
             "kind",
             f"must be given for {self.score_columns.columns[0]!r} in {self.rows.data_name}: it is neither the score "
-            f"of the predicted class in {self.prediction!r}, since some are below 1/{self._num_classes}, nor that of "
+            f"of the predicted class in {self.prediction!r}, since {reason}, nor that of "
             "one of two classes. For P(yes), give kind probabilities or logits",
         )
 

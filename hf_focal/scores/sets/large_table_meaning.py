@@ -22,7 +22,6 @@ from ..schema.schema_inference import infer_schema
 from ..schema.schema_reading import columns_of_schema, read_with_schema, refuse_other_classes
 from ..table_options import TableOptions
 from ..values.logits import as_logits
-from ..values.score_kinds import decimals_of
 from ..values.value_notes import TableNote
 
 _LABELS_AT_ONCE = 2**17  # rows of one column
@@ -104,9 +103,8 @@ def _with_floor(inferred: ParsedTable, rows: ScoreRows, floor: float | None) -> 
     schema = inferred.schema
     if schema.kind == "confidence":
         return schema, None
-    values = inferred.values[: len(rows.table)]
-    decimals = decimals_of(values, schema.kind) if floor is None else None
-    return replace(schema, floor=as_logits(rows, values, schema.kind, schema.link, floor)[1]), decimals
+    _, found, _ = as_logits(rows, inferred.values[: len(rows.table)], schema.kind, schema.link, floor)
+    return replace(schema, floor=found.value, decimals=found.decimals), found.decimals if floor is None else None
 
 
 def _refuse_other_classes_of_files(table: TableBatches, schema: Schema) -> None:

@@ -347,7 +347,7 @@ _OTHERS = " and others"
 
 def check_same_schema(argument: str, first: Schema, second: Schema) -> None:
     """Raise `InputError` if scores and labels of two tables do not mean the same."""
-    for name in ("kind", "link", "num_scores", "classes", "labels", "floor"):
+    for name in ("kind", "link", "num_scores", "classes", "labels", "floor", "decimals"):
         mine, others = getattr(first, name), getattr(second, name)
         if mine != others:
             raise InputError(

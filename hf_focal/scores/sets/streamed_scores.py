@@ -23,7 +23,7 @@ from .score_set import LargeTableScores
 from .score_statistics import ScoreStatistics
 from .scores_in_memory import Scores
 from .statistics_in_use import StatisticsInUse
-from .table_scores import group_names, scores_of
+from .table_scores import floor_of, group_names, scores_of
 
 
 class StreamedScores(LargeTableScores):
@@ -96,7 +96,7 @@ class StreamedScores(LargeTableScores):
         )
         if meaning.decimals is not None:
             check_decimals(rows, parsed.values, schema.kind, meaning.decimals)
-        return scores_of(rows, parsed, schema.floor or None)
+        return scores_of(rows, parsed, floor_of(schema))
 
     def _for_fits(self) -> StatisticsInUse:
         """Return the statistics with the sample and the sums for T; of a stream, all of them, as it is read once."""

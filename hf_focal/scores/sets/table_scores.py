@@ -17,7 +17,8 @@ from ..schema.schema import ParsedTable, Schema, absent_class_notes
 from ..schema.schema_inference import infer_schema
 from ..schema.schema_reading import read_with_schema
 from ..table_options import TableOptions
-from ..values.logits import as_logits
+from ..values.confidences import clipped
+from ..values.logits import Floor, as_logits, check_scores_of_labels
 from ..values.value_notes import ValueNote
 from .scores_in_memory import Scores
 
@@ -69,8 +70,9 @@ def read_scores(
             of these names.
         kind: "logits", "probabilities", "percentages", "log-probabilities", or "confidence"; by default as the column
             is named, or as the values show: some are negative, or all rows sum to 1 or 100.
-        floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
-            or else 1e-12.
+        floor: what replaces a smaller probability, or log-probability; by default 1e-12 for probabilities that are
+            not rounded. The zeros of a rounded row share what the others leave of 1, each at most half a unit of the
+            last decimal, as a single 0 of a sigmoid is.
         link: "softmax" or "sigmoid"; by default, "sigmoid" if there is one score, or if some label lists do not
             contain exactly one label. Labels of shape (N, 1) are numbers of classes.
         needs_labels: whether a table without labels is an error; if False, labels are not read.
@@ -112,7 +114,7 @@ def read_table(
         parsed = read_with_schema(
             table, schema, score_column=score_column, label_column=options.label_column, needs_labels=needs_labels
         )
-        result, value_notes = scores_of(table, parsed, schema.floor or None)
+        result, value_notes = scores_of(table, parsed, floor_of(schema))
     else:
         parsed = infer_schema(table, options, needs_labels)
         result, value_notes = scores_of(table, parsed, options.floor)
@@ -142,14 +144,24 @@ def group_names(rows: ScoreRows, column: str) -> np.ndarray:
     return np.array([*map(str, values)])[places]
 
 
-def scores_of(rows: ScoreRows, parsed_table: ParsedTable, floor: float | None) -> tuple[Scores, tuple[ValueNote, ...]]:
+def floor_of(schema: Schema) -> Floor | None:
+    """Return what replaces a probability of 0 by the schema of an earlier table; None if nothing does."""
+    return Floor(schema.floor, schema.decimals) if schema.floor else None
+
+
+def scores_of(
+    rows: ScoreRows, parsed_table: ParsedTable, floor: Floor | float | None
+) -> tuple[Scores, tuple[ValueNote, ...]]:
     """Return the scores of a parsed table, without groups and clusters, and what to know of its numbers."""
     schema, values = parsed_table.schema, parsed_table.values
     scores = Scores(np.empty((len(values), 0)), parsed_table.labels, data_name=rows.data_name, schema=schema)
     if schema.kind == "confidence":
-        return replace(scores, confidences=values), ()
+        confidences, notes = clipped(rows.data_name, values)
+        return replace(scores, confidences=confidences), notes
     logits, floor, notes = as_logits(rows, values, schema.kind, schema.link, floor)
-    schema = replace(schema, floor=floor)
+    if schema.kind == "log-probabilities" and schema.link == "softmax" and scores.labels is not None:
+        check_scores_of_labels(rows, logits, scores.labels)
+    schema = replace(schema, floor=floor.value, decimals=floor.decimals)
     return replace(scores, logits=logits, link=schema.link, classes=schema.classes, schema=schema), notes
 
 

@@ -8,12 +8,14 @@ from ...errors import InputError
 from ..meanings import ScoreKind
 from ..reading.score_rows import ScoreRows
 
-_MOST_DECIMALS = 7  # numbers with more are not taken as rounded
+MOST_DECIMALS = 7  # numbers with more are not taken as rounded
 TOLERANCE = 1e-5  # the tolerance for the sum of probabilities: more than the error of a float32 softmax
+MOST = 1 + 2e-5  # the largest probability that is taken as 1: fastText adds 1e-5 to what it takes the logarithm of
+FEWEST_PERCENT = 1.1  # numbers up to this are no percentages: a probability may be slightly more than 1
 _MOST_SLACK = 0.05  # the largest tolerance by which rounded numbers still show that they are probabilities
 # Unit roundoffs of formats with half precision, and the smallest positive probability of the first, halved.
 HALF, _BRAIN, HALF_FLOOR = 2.0**-11, 2.0**-8, 2.0**-25
-_CHANCE = math.log(1e8)  # evidence in nats, as in `ProbabilityEvidence`
+CHANCE = math.log(1e8)  # evidence in nats, as in `ProbabilityEvidence`
 _SAMPLE = 1000  # rows by which most formats are told apart
 
 
@@ -29,7 +31,15 @@ def sums_show(values: np.ndarray, total: float) -> bool:
         slack, _ = sum_tolerance(shares, rounding_unit(part, total))
         if slack > _MOST_SLACK or (np.abs(shares.sum(1) - 1) > slack).any():
             return False
-    return -len(values) * math.log(slack) > _CHANCE
+    return -len(values) * math.log(slack) > CHANCE
+
+
+def sums_show_no_logits(values: np.ndarray) -> bool:
+    """Return whether all rows (N, K) sum to 1, though some numbers are negative: certainly no logits of a softmax."""
+    if not np.isfinite(values).all():
+        return False
+    off = np.abs(values.astype(np.float64).sum(1) - 1).max(initial=0)
+    return bool((values < 0).any() and off <= TOLERANCE and -len(values) * math.log(TOLERANCE) > CHANCE)
 
 
 def log_sums_show(values: np.ndarray) -> bool:
@@ -45,7 +55,7 @@ def ends_show_probabilities(values: np.ndarray) -> bool:
     if not ((values >= 0) & (values <= 1)).all():
         return False
     low, high = (values <= 0.05).sum(), (values >= 0.95).sum()
-    return bool(min(low, high) >= 5 and (low + high) * math.log(2) > _CHANCE)
+    return bool(min(low, high) >= 5 and (low + high) * math.log(2) > CHANCE)
 
 
 def rounding_unit(values: np.ndarray, total: float) -> float:
@@ -54,17 +64,14 @@ def rounding_unit(values: np.ndarray, total: float) -> float:
     Shares that are all 0 or 1 are decisions: they do not show to how many decimals a probability would be rounded.
     """
     # A few values tell most numbers of decimals apart; only the others need all values.
-    tried = [d for d in range(_MOST_DECIMALS + 1) if _is_rounded(values[:_SAMPLE], d)]
+    tried = [d for d in range(MOST_DECIMALS + 1) if _is_rounded(values[:_SAMPLE], d)]
     decimals = next((d for d in tried if _is_rounded(values, d)), None)
     unit = 0.0 if decimals is None else 10.0**-decimals / total
     return unit if unit < 1 else 0.0
 
 
-def decimals_of(values: np.ndarray, kind: ScoreKind) -> int | None:
-    """Return to how many decimals probabilities are rounded, in units of 1; None if they are not, or for logits."""
-    if kind not in ("probabilities", "percentages"):
-        return None
-    unit = rounding_unit(values, 100.0 if kind == "percentages" else 1.0)
+def decimals_of_unit(unit: float) -> int | None:
+    """Return to how many decimals probabilities with this `rounding_unit` are rounded; None if they are not."""
     return round(-math.log10(unit)) if unit else None
 
 

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from hf_focal import Correction, InputError, calibrate_scores, read_scores
 from hf_focal.cli.main import main
@@ -16,8 +16,10 @@ LOGITS = RANDOM.normal(size=(1500, 4)) * [2, 3, 4, 5] + [0, 1, 0, -1]
 CLASS = (LOGITS / [1, 1.5, 2, 2.5] + RANDOM.gumbel(size=LOGITS.shape)).argmax(1)
 ONES = (RANDOM.random(LOGITS.shape) < expit(LOGITS / [1, 2, 3, 4] + 0.5)).astype(int)
 SINGLE = {"logits": LOGITS - 300, "label": CLASS}  # log-likelihoods have much in common
+UNKNOWN = {"logprobs": np.where(LOGITS < -6, -np.inf, log_softmax(LOGITS, 1)), "label": CLASS}
 SEVERAL = {"logits": LOGITS, "labels": ONES}
 ROUNDED = {"probabilities": softmax(LOGITS, 1).round(3), "label": CLASS}
+COARSE = {"probabilities": softmax(LOGITS, 1).round(1), "label": CLASS}  # with many zeros
 YES = {"probability": expit(LOGITS[:, 3]), "label": ONES[:, 3]}
 
 
@@ -31,6 +33,8 @@ YES = {"probability": expit(LOGITS[:, 3]), "label": ONES[:, 3]}
         (SINGLE, {"method": "temperature", "new_prior": [0.4, 0.3, 0.2, 0.1]}),
         (ROUNDED, {"method": "temperature"}),
         (ROUNDED, {"method": "matrix"}),
+        (COARSE, {"method": "temperature"}),
+        (UNKNOWN, {"method": "temperature", "floor": 0.02}),
         (SEVERAL, {"method": "temperature"}),
         (SEVERAL, {"method": "temperature", "per_label": True}),
         (SEVERAL, {"method": "platt"}),

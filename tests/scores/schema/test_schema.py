@@ -843,3 +843,76 @@ def test_one_hot_labels_beside_numbers_in_another_order_are_refused():
     with pytest.raises(InputError, match="which may be in this order or in that of the numbers"):
         evaluate_scores(table, classes=["0", "2", "1"])
     assert evaluate_scores(table, classes=["0", "1", "2"]).pre["error"] == pytest.approx(ERROR, abs=1e-9)
+
+
+@pytest.mark.parametrize("num_labels", [1, 3])
+def test_predictions_of_a_sigmoid_within_0_and_1_need_a_kind(num_labels, tmp_path, capsys):
+    p = 1 / (1 + np.exp(-LOGITS[:, :num_labels]))
+    labels = (RANDOM.random(p.shape) < p).astype(int)
+    labels = labels[:, 0] if num_labels == 1 else labels
+    np.savez(tmp_path / "s.npz", predictions=p, label_ids=labels)
+    assert main(["evaluate", "--scores", str(tmp_path / "s.npz")]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "kind must be given for 'predictions' in s.npz, whose values are all within [0, 1]: give --kind prob" in error
+    )
+    table = {"predictions": p, "label_ids": labels}
+    wrong = (p > 0.5) != labels.reshape(p.shape)
+    assert 1 - evaluate_scores(table, kind="probabilities").pre["accuracy"] == pytest.approx(wrong.mean())
+    assert evaluate_scores(table, kind="logits").pre["num_samples"] == 120
+    assert not evaluate_scores({"predictions": LOGITS[:, :num_labels], "label_ids": labels}).notes
+
+
+@pytest.mark.parametrize("columns", [{"predictions": PROBABILITIES}, columns_of(PROBABILITIES, "logit_{}")])
+@pytest.mark.parametrize("kind", [None, "logits"])
+def test_probabilities_of_a_softmax_are_no_logits(columns, kind):
+    labels = LABELS if "predictions" in columns else NAMED
+    with pytest.raises(InputError, match=r"kind must not be logits for '.*whose rows sum to 1 .*: give --kind prob"):
+        evaluate_scores(columns | {"label": labels}, kind=kind)
+    assert evaluate_scores(columns | {"label": labels}, kind="probabilities").pre["nll"] == pytest.approx(NLL)
+
+
+def test_scores_that_sum_to_1_beyond_0_and_1_need_a_kind():
+    margin = 3 * YES
+    table = {"score_no": 1 - margin, "score_yes": margin, "label": np.where(IS_YES, "yes", "no")}
+    with pytest.raises(InputError, match=r"kind must be given for .*each row sums to 1 .* but some are negative\. If"):
+        read_scores(table)
+    assert read_scores(table, kind="logits").schema.kind == "logits"
+    assert "some are negative" in read_scores(table | {"score_no": 0.5 - margin}).notes[0]
+
+
+FASTTEXT = np.minimum(RANDOM.uniform(0.55, 1.05, 300), 1.00001).round(6)
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_confidences_slightly_above_1_are_taken_as_1_with_a_note(scale):
+    answers = np.where(np.arange(300) % 3, "a", "b")
+    if scale == 1:
+        scores = read_scores({"prediction": answers, "label": answers[::-1], "probability": FASTTEXT})
+    else:
+        table = {"confidence": scale * FASTTEXT, "correct": answers == answers[::-1]}
+        scores = read_scores(table, kind="percentages", score_column="confidence")
+    np.testing.assert_allclose(scores.confidences, np.minimum(FASTTEXT, 1), rtol=1e-12)
+    number = (FASTTEXT > 1).sum()
+    assert f"{number} rows of scores have confidences slightly above 1, which are taken as 1" in scores.notes
+    assert not any("slightly" in note for note in read_scores({"confidence": [0.5, 1.0], "correct": [1, 1]}).notes)
+
+
+def test_probabilities_of_yes_slightly_above_1_are_taken():
+    labels = RANDOM.random(300) < FASTTEXT
+    logits = read_scores({"probability": FASTTEXT, "label": labels}, kind="probabilities").logits
+    assert np.isfinite(logits).all() and logits.max() == pytest.approx(np.log(1 / 5e-7), rel=1e-3)
+
+
+def test_confidences_too_far_above_1_are_refused_with_the_bound_and_without_percentages():
+    table = {"prediction": ["a", "b"] * 3, "label": ["a"] * 6, "probability": [0.6, 1.01, 0.7, 0.8, 0.9, 0.95]}
+    with pytest.raises(InputError, match=r"since some are above 1 \(up to 1\.01\), nor that of one of two classes"):
+        read_scores(table)
+    with pytest.raises(InputError, match=r"numbers within \[0, 1\] in each row, got 1\.01 in row 1") as error:
+        read_scores(table, kind="confidence")
+    assert "percentages" not in str(error.value)
+    with pytest.raises(InputError, match=r"numbers within \[0, 1\]") as error:
+        read_scores({"probability": table["probability"], "label": [0, 1] * 3}, kind="probabilities")
+    assert "percentages" not in str(error.value)
+    with pytest.raises(InputError, match="if it holds percentages, give --kind percentages"):
+        read_scores({"confidence": [60.0, 99.0], "correct": [1, 1]})
