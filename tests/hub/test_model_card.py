@@ -13,6 +13,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 from huggingface_hub.errors import HTTPError
+from transformers.pipelines import get_supported_tasks
 
 import hf_focal
 from hf_focal import CalibrationMetrics, Temperature, calibrate_scores
@@ -27,6 +28,7 @@ from hf_focal.reports.wording.headlines import headline_of
 from hf_focal.reports.wording.markdown_tables import escaped
 from hf_focal.reports.wording.text_summary import metrics_table
 from hf_focal.reports.wording.verdicts import correction_verdict
+from hf_focal.tasks.task import TASKS as KINDS
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
@@ -335,6 +337,12 @@ def test_other_tasks_have_a_card_too():
     assert 'model = pipeline("audio-classification", model="user/my_model")' in card.text
     assert "A text to summarize." in card_of(translation_of(), task="summarization").text
     assert "```python\nimport papers.models" in card_of(package="papers.models").text
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_the_pipelines_of_a_card_exist(kind):
+    named = re.findall(r'\bpipeline\("(.*?)"', card_of(task=kind.pipeline).text)
+    assert {*named} <= {*get_supported_tasks()}, "the card needs code of its own: see hf_focal/hub/card_code.py"
 
 
 def test_a_card_without_a_temperature_says_so():

@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from hf_focal.tasks.input_options import InputOptions
-from hf_focal.tasks.task import LABEL_WORDS, MULTIPLE_CHOICE, TASKS, unit_of
+from hf_focal.tasks.task import LABEL_WORDS, MULTIPLE_CHOICE, PIPELINES, TASKS, unit_of
 
 LOADED = [*TASKS.values(), MULTIPLE_CHOICE, LABEL_WORDS]
 
@@ -15,6 +15,10 @@ LOADED = [*TASKS.values(), MULTIPLE_CHOICE, LABEL_WORDS]
 def test_the_names_in_the_table_exist(task):
     assert {*task.column_arguments} <= {option.name for option in fields(InputOptions)}
     assert hasattr(transformers, task.auto_class) and hasattr(transformers, task.processor)
+
+
+def test_each_task_has_a_pipeline_tag_of_its_own():
+    assert [PIPELINES[task.pipeline] for task in TASKS.values()] == [*TASKS.values()]
 
 
 @pytest.mark.parametrize(

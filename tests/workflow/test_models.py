@@ -52,6 +52,7 @@ from hf_focal import (
     fit_temperature,
     fit_thresholds,
 )
+from hf_focal.calibration.correction_methods import METHODS
 from hf_focal.calibration.folding import check_foldable
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.wording.text_summary import summary
@@ -523,7 +524,7 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "does not change" not in page and "predictions change" in page
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
-    with pytest.raises(InputError, match="method must be one of none, temperature, bias, platt, vector, matrix"):
+    with pytest.raises(InputError, match=f"method must be one of {', '.join(METHODS)}, auto, got 'beta'"):
         calibrate_model(case.folder, **data, method="beta", **case.options)
 
 
