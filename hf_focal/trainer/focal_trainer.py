@@ -75,6 +75,7 @@ from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, fi
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction, loss_of_head, without_loss
 from .model_checks import check_correction, check_model, set_problem_type
+from .padding_effect import warn_of_left_padding
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .shown_inputs import is_pair, shown_inputs
@@ -190,7 +191,7 @@ class FocalTrainer(Trainer):
         self.confusion: ConfusionMatrix | None = None
         self._pass = EvaluationPass()
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._labels_checked = False
+        self._labels_checked = self._padding_checked = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
@@ -493,7 +494,17 @@ class FocalTrainer(Trainer):
         self._example = self._example or first_rows(inputs)
         size = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
+        if not self._padding_checked and self.head in (Head.CLASSES, Head.LABELS):
+            self._padding_checked = self._check_padding(model, inputs, logits)
         accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
+
+    def _check_padding(self, model: nn.Module, inputs: dict[str, Any], logits: Tensor) -> bool:
+        """Warn of padding on the left that changes logits; return whether this is known. All processes check it."""
+        tokenizer = getattr(self.data_collator, "tokenizer", None) or self.processing_class
+        if getattr(tokenizer, "padding_side", None) != "left":
+            return True
+        is_padded = warn_of_left_padding(model, inputs, logits, self.compute_loss_func.logits_of)
+        return is_padded or self.args.world_size > 1
 
     def _new_evaluation(self) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
