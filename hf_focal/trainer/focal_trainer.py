@@ -57,6 +57,7 @@ from ..scores.meanings import Link
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..tasks.task import own_auto_class
 from ..utils.model_wrappers import plain_submodules, unwrap
+from ..utils.weights_hash import hash_sampled_weights
 from .accumulators import (
     Accumulator,
     CollectedLogits,
@@ -121,7 +122,8 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         fit: the `CalibrationFit` of the last `fit_correction` or `fit_temperature`, with its `dataset`, or None. It is
-            of the model as it is now: training the model, and folding a correction into it, end it.
+            of the model as it is now: training the model, and folding a correction into it, end it. So does any
+            other change of its weights, with a warning, except under FSDP.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
         deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
 
@@ -571,14 +573,25 @@ class FocalTrainer(Trainer):
     @property
     def fit(self) -> CalibrationFit | None:
         """The fit of a correction to the model as it is now, or None; see the class."""
-        if self._fit is not None and (record := self._recorded_calibration()) != self._record_when_fitted:
-            return None if is_folded(record, self.head.generates) else self._fit
+        if self._fit is None:
+            return None
+        record = self._recorded_calibration()
+        if record != self._record_when_fitted and is_folded(record, self.head.generates):
+            return None
+        if self._weights_hash() != self._weights_when_fitted:
+            _logger.warning("the model's weights have changed since the correction was fitted to them: fit it again")
+            self._fit = None
         return self._fit
 
     @fit.setter
     def fit(self, fit: CalibrationFit | None) -> None:
         self._fit = fit
         self._record_when_fitted = {} if fit is None else self._recorded_calibration()
+        self._weights_when_fitted = b"" if fit is None else self._weights_hash()
+
+    def _weights_hash(self) -> bytes:
+        # FSDP's shards in memory differ before and after a forward pass.
+        return b"" if self.is_fsdp_enabled else hash_sampled_weights(self.model)
 
     def _recorded_calibration(self) -> dict[str, Any]:
         return recorded_calibration(getattr(self.model, "config", None))
