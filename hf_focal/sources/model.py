@@ -37,7 +37,7 @@ from ..utils.constants import MULTI_LABEL
 from ..utils.names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
-from .model_loading import auto_class_of, load_model, match_padding, set_problem_type
+from .model_loading import auto_class_of, label_notes, load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
 from .model_output import ModelOutput, WeightsOutput, earlier_correction
 from .model_scores import ModelScores, ScoredModel
@@ -82,6 +82,7 @@ class ModelSource(BaseSource):
         self.calibration = recorded_calibration(self.config)
         self.loss = loss_of(self.name)
         self._check(settings.batch_size)
+        self.label_notes = label_notes(self.config) if self.task.has_classes else []
         self.padding_notes = list[str]()
         self.problem_type_notes = set_problem_type(self.config, self.task, self.options.problem_type)
         self.link: Link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
@@ -321,10 +322,10 @@ class ModelSource(BaseSource):
 
     def model_notes(self) -> list[str]:
         """Return what a reader of a result should know of how the scores are computed."""
+        notes = [*self.label_notes, *self.problem_type_notes, *self.padding_notes]
         if auto_class := auto_class_of(self.config):
-            loading = f"load it with {auto_class}, since a pipeline gives it a new, random head"
-            return [*self.problem_type_notes, *self.padding_notes, loading]
-        return [*self.problem_type_notes, *self.padding_notes]
+            notes.append(f"load it with {auto_class}, since a pipeline gives it a new, random head")
+        return notes
 
     def earlier_correction(self, if_folded: str, if_not_folded: str) -> list[str]:
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)
