@@ -85,7 +85,7 @@ def _named_by_label2id(name: str) -> dict[str, dict]:
     entries, _ = PreTrainedConfig.get_config_dict(name)
     id2label, label2id = (entries.get(key) or {} for key in ("id2label", "label2id"))
     sizes = {len(id2label) or None, entries.get("num_labels"), entries.get("_num_labels")} - {None}
-    if _have_names(id2label) or "label_names" in entries or not isinstance(label2id, dict):
+    if _have_names(id2label) or "label_names" in entries or not label2id or not isinstance(label2id, dict):
         return {}
     named = {number: label for label, number in label2id.items() if label != f"LABEL_{number}"}
     numbers = [*range(len(label2id))]

@@ -113,6 +113,7 @@ def test_labels_have_the_names_of_label2id_if_id2label_has_none(labels, tmp_path
 @pytest.mark.parametrize(
     "labels",
     [
+        {},
         {"label2id": {"a": 0, "b": 2}},
         {"label2id": {"a": 0, "b": 0}},
         {"label2id": {"a": "0", "b": "1"}},
