@@ -580,7 +580,7 @@ class FocalTrainer(Trainer):
             return None
         if self._weights_hash() != self._weights_when_fitted:
             _logger.warning("the model's weights have changed since the correction was fitted to them: fit it again")
-            self._fit = None
+            self.fit = None
         return self._fit
 
     @fit.setter

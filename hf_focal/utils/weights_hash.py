@@ -30,5 +30,5 @@ def hash_sampled_weights(model: nn.Module) -> bytes:
         if type(weights) is torch.Tensor and not weights.is_meta and weights.numel():
             sampled = weights.reshape(-1)[:: max(1, weights.numel() // _SAMPLED)]
             digest.update(f"{weights.dtype} {tuple(weights.shape)}".encode())
-            digest.update(sampled.cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(sampled.cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.digest()
