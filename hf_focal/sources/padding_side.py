@@ -35,22 +35,25 @@ def set_padding_side(name: str, tokenizer: Any, trainer: FocalTrainer, samples: 
     is_padded = has_options or batch_size > 1
     if tokenizer.pad_token is None or not is_padded or _length(long) == _length(short):
         return None
-    unpadded, _ = _short_logits(trainer, [short])
-    tolerance = _ROUNDING if unpadded.dtype in (torch.float32, torch.float64) else LARGE_CHANGE
     changes = {}
     for side in (own, "left" if own == "right" else "right"):
         tokenizer.padding_side = side
-        changes[side] = relative_change(*_short_logits(trainer, [long, short]), unpadded)
+        # First a batch of two: from the first, `OnnxClassifier` tells probabilities.
+        padded, of_batch = _short_logits(trainer, [long, short])
+        unpadded, _ = _short_logits(trainer, [short])
+        changes[side] = relative_change(padded, of_batch, unpadded)
+        tolerance = _ROUNDING if unpadded.dtype in (torch.float32, torch.float64) else LARGE_CHANGE
         if not changes[side] > tolerance:  # NaN is refused where the logits are measured
             break
-    else:
-        tokenizer.padding_side = own
-        if min(changes.values()) > LARGE_CHANGE:
+    else:  # rounding of a lower precision, such as int8, or an effect of padding
+        side = min(changes, key=changes.__getitem__)
+        side = side if changes[own] > 3 * changes[side] else own
+        tokenizer.padding_side = side
+        if changes[side] > LARGE_CHANGE:
             problem = f"{name!r}, whose logits change with the padding on either side"
             if has_options:
                 raise InputError("model", f"must have logits that do not depend on padding, got {problem}")
             raise InputError("batch_size", f"must be 1 for {problem}, got {batch_size}")
-        return None
     if side == own:
         return None
     return (
