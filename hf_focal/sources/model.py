@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -37,10 +37,11 @@ from ..utils.constants import MULTI_LABEL
 from ..utils.names import DataName
 from .content_key import hash_contents
 from .model_data import EncodedSamples, LoadedSamples, encode_samples, positive_name
-from .model_loading import auto_class_of, load_model, match_padding, set_problem_type
+from .model_loading import auto_class_of, label_notes, load_model, match_padding, set_problem_type
 from .model_names import loss_of, public_name
 from .model_output import ModelOutput, WeightsOutput, earlier_correction
 from .model_scores import ModelScores, ScoredModel
+from .padding_side import set_padding_side
 from .source import BaseSource, Data, FoldOutcome, Samples
 from .tokenizer_loading import load_tokenizer
 
@@ -81,6 +82,8 @@ class ModelSource(BaseSource):
         self.calibration = recorded_calibration(self.config)
         self.loss = loss_of(self.name)
         self._check(settings.batch_size)
+        self.label_notes = label_notes(self.config) if self.task.has_classes else []
+        self.padding_notes = list[str]()
         self.problem_type_notes = set_problem_type(self.config, self.task, self.options.problem_type)
         self.link: Link = "sigmoid" if self.config.problem_type == MULTI_LABEL else "softmax"
         # A head of multiple choice, and a vocabulary, have no classes.
@@ -183,7 +186,20 @@ class ModelSource(BaseSource):
 
     def scores_of(self, loaded: LoadedSamples, encoded: EncodedSamples) -> ModelScores:
         """Return the scores of samples, which the model computes when they are first used."""
-        return ModelScores(self.scored_model(), loaded, encoded)
+        trainer = cache(lambda: self._trainer_without_padding_effects(encoded.inputs))
+        return ModelScores(replace(self.scored_model(), trainer=trainer), loaded, encoded)
+
+    def _trainer_without_padding_effects(self, samples: Dataset) -> FocalTrainer:
+        """Return the trainer, which pads texts on a side that leaves the logits of these samples as they are."""
+        if self._checks_padding and (note := set_padding_side(self.name, self.encoder, self.trainer, samples)):
+            self.padding_notes = [note]
+            self.processor.padding_side = self.encoder.padding_side  # as it is saved with a corrected model
+        return self.trainer
+
+    @property
+    def _checks_padding(self) -> bool:
+        """Whether padding may change logits: not those of language models, nor of sources that encode texts."""
+        return self.task.encode is not None and not self.task.generates
 
     def scored_model(self) -> ScoredModel:
         return ScoredModel(
@@ -306,10 +322,10 @@ class ModelSource(BaseSource):
 
     def model_notes(self) -> list[str]:
         """Return what a reader of a result should know of how the scores are computed."""
+        notes = [*self.label_notes, *self.problem_type_notes, *self.padding_notes]
         if auto_class := auto_class_of(self.config):
-            loading = f"load it with {auto_class}, since a pipeline gives it a new, random head"
-            return [*self.problem_type_notes, loading]
-        return self.problem_type_notes
+            notes.append(f"load it with {auto_class}, since a pipeline gives it a new, random head")
+        return notes
 
     def earlier_correction(self, if_folded: str, if_not_folded: str) -> list[str]:
         return earlier_correction(self.calibration, self.task.generates, if_folded, if_not_folded)

@@ -1,6 +1,7 @@
 """Loading a model's config and weights, and refusing what Transformers loads but nobody could measure."""
 
 import json
+from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..utils.constants import MULTI_LABEL, WEBSITE
 
 
 def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
-    """Load the config of a model: a Hub id or a folder.
+    """Load the config of a model: a Hub id or a folder. Its id2label has the names of label2id if it has none itself.
 
     Raises:
         InputError: it is a file of weights, or a folder of timm with arguments of its own; the config cannot be
@@ -29,6 +30,8 @@ def load_config(name: str, trust_remote_code: bool) -> PreTrainedConfig:
         _check_format(Path(name))
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         _check_timm(name, config)
+        for key, labels in _named_by_label2id(name).items():
+            setattr(config, key, labels)
         _sort_labels(config)
         _check_labels(config)
         _check_architectures(config)
@@ -72,6 +75,42 @@ def _check_timm(name: str, config: PreTrainedConfig) -> None:
     """Refuse a model of timm without timm: Transformers would say that no image processor can be loaded."""
     if config.model_type == "timm_wrapper" and not is_timm_available():
         raise InputError("model", f"{name!r} is one of timm, which is not installed: pip install timm")
+
+
+def _named_by_label2id(name: str) -> dict[str, dict]:
+    """Return an id2label and label2id for a config.json whose label2id alone names all labels, and {} for any other.
+
+    Transformers drops a label2id without an id2label, and takes 2 for the number of labels.
+    """
+    entries, _ = PreTrainedConfig.get_config_dict(name)
+    id2label, label2id = (entries.get(key) or {} for key in ("id2label", "label2id"))
+    sizes = {len(id2label) or None, entries.get("num_labels"), entries.get("_num_labels")} - {None}
+    if _have_names(id2label) or "label_names" in entries or not label2id or not isinstance(label2id, dict):
+        return {}
+    named = {number: label for label, number in label2id.items() if label != f"LABEL_{number}"}
+    numbers = [*range(len(label2id))]
+    if not sizes <= {len(numbers)} or not all(type(number) is int for number in named) or sorted(named) != numbers:
+        return {}
+    return {"id2label": {number: named[number] for number in numbers}, "label2id": dict(label2id)}
+
+
+def _have_names(id2label: Mapping[Any, str]) -> bool:
+    return any(label != f"LABEL_{number}" for number, label in id2label.items())
+
+
+def label_notes(config: PreTrainedConfig) -> list[str]:
+    """Return a note if a config's label2id gives a label of its id2label another number."""
+    id2label = config.id2label
+    plain = {number: label.strip().casefold() for number, label in id2label.items()}
+    for label, number in (config.label2id or {}).items():
+        names, name = (id2label, label) if label in id2label.values() else (plain, label.strip().casefold())
+        if name in names.values() and names.get(number) != name:
+            place = next(place for place, other in names.items() if other == name)
+            return [
+                f"the model's config contradicts itself: the label {label!r} is {place} in id2label, and {number} in "
+                "label2id; labels are taken from id2label"
+            ]
+    return []
 
 
 def _sort_labels(config: PreTrainedConfig) -> None:
@@ -143,7 +182,8 @@ def load_model(
     with as_input_errors("model", name):
         try:
             auto = getattr(transformers, auto_class_of(config) or task.auto_class)
-            model, loaded = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=trust_remote_code)
+            options = {"trust_remote_code": trust_remote_code, **_named_by_label2id(name)}
+            model, loaded = auto.from_pretrained(name, output_loading_info=True, **options)
         except ValueError as error:
             if has_head(auto, config):
                 raise

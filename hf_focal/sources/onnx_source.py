@@ -238,6 +238,10 @@ class OnnxSource(ModelSource):
     def output(self) -> GraphOutput:
         return GraphOutput(self.model, self.processor)
 
+    @property
+    def _checks_padding(self) -> bool:
+        return super()._checks_padding and not self.model.lacks("attention_mask")  # of which there is a note
+
     def model_notes(self) -> list[str]:
         notes = [f"the logits are those of {public_name(str(self.onnx))!r}, which {self.model.runtime} computes"]
         if self.model.lacks("attention_mask") and self.args.per_device_eval_batch_size > 1:

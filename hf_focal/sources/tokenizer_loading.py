@@ -51,9 +51,11 @@ def _check_input_names(tokenizer: Any) -> None:
 
 
 def _set_padding(tokenizer: Any, task: Task, config: PreTrainedConfig) -> None:
-    """Pad on the right with any token, if padding is not measured, or with the token of the config."""
-    if task.auto_class == "AutoModelForCausalLM":
+    """Pad language models on the right, as they are trained; and pad with any token, if padding is not measured, or
+    with the token of the config."""
+    if task.generates or task.auto_class == "AutoModelForCausalLM":
         tokenizer.padding_side = "right"
+    if task.auto_class == "AutoModelForCausalLM":
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     elif getattr(tokenizer, "pad_token", "") is None and (pad := pad_token_id_of(config)) is not None:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)

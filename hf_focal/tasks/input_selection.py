@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from transformers import PreTrainedConfig
 
 from ..errors import InputError, some_of
@@ -126,7 +126,11 @@ def _with_classes(
     labels = ModelLabels.of(config, options)
     if config.problem_type != MULTI_LABEL:
         _check_one_label(config, LabelColumns.read(split, options.label_column), options.positive_from)
-        return SelectedInputs(add_classes(labels, samples, split, options.label_column), [])
+        labeled = add_classes(labels, samples, split, options.label_column)
+        dropped = len(samples) - len(labeled)
+        mark = -1 if isinstance(split.rows.features[options.label_column], ClassLabel) else -100
+        note = f"{dropped:,} of the {len(samples):,} samples of {split.data_name} have no label ({mark}): not measured"
+        return SelectedInputs(labeled, [note] if dropped else [])
     columns = LabelColumns.read(split, options.label_column, labels)
     samples = samples.add_column("labels", multi_hot_labels(labels, columns, options))
     if columns.shape is not LabelShape.SEPARATE or column_order(labels, columns.names) is not None:

@@ -1,6 +1,7 @@
 """Conversion of the labels in data, which are names or numbers, to the numbers of a model's labels."""
 
 import logging
+import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,18 +55,23 @@ class ModelLabels:
         """Whether the labels have names other than "LABEL_0", ..., those that Transformers gives them."""
         return any(name != f"LABEL_{number}" for number, name in self.id2label.items())
 
-    @property
-    def are_other_integers(self) -> bool:
-        """Whether the names are integers other than the labels' numbers, such as ratings from 1 to 5."""
-        try:
-            return any(int(name) != number for number, name in self.id2label.items())
-        except ValueError:
-            return False
+    @cached_property
+    def are_other_numbers(self) -> bool:
+        """Whether some names are numbers other than the labels' own, such as ratings from 1 to 5."""
+        return any(value not in (None, number) for number, value in self._values.items())
+
+    def name_of_integer(self, value: int) -> str:
+        """Return the name in the data for an integer: that of the only label whose name has this value, if it is not
+        one itself."""
+        name = str(value)
+        equal = [self.id2label[number] for number, of_name in self._values.items() if of_name == value]
+        return equal[0] if len(equal) == 1 and name not in self.label_map else name
 
     def numbers_of(self, names: Sequence[str]) -> list[int]:
         """Return the label numbers of names in the data, with -1 for names that the model does not have.
 
-        Case and the spaces around a name do not matter, unless some labels of the model differ in nothing else.
+        Case and the spaces around a name do not matter, also in `label_map`, unless some labels of the model differ in
+        nothing else. A name that `label_map` has twice, in other cases and for several labels, must be one of these.
 
         Raises:
             InputError: `label_map` maps to a name that the model does not have.
@@ -73,15 +79,26 @@ class ModelLabels:
         if unknown := [name for name in self.label_map.values() if self._number_of(name) < 0]:
             known = some_of(self._numbers)
             raise InputError("label_map", f"must map to labels of the model, {known}, got {some_of(unknown)}")
-        plain = (name if name in self._numbers or name in self.label_map else name.strip() for name in names)
-        return [self._number_of(self.label_map.get(name, name)) for name in plain]
+        return [self._number_in_data(name) for name in names]
 
     def numbers_with(self, name: str) -> list[int]:
         """Return the numbers of the labels that have a name: of several, the name does not say which is meant."""
         return [number for number, other in sorted(self.id2label.items()) if other == name]
 
+    def _number_in_data(self, name: str) -> int:
+        if name in self.label_map:
+            return self._number_of(self.label_map[name])
+        # `label_map` may swap the labels, so the model's labels do not come first.
+        if self._numbers_in_any_case:
+            targets = {self._number_of(to) for source, to in self.label_map.items() if _plain(source) == _plain(name)}
+        else:
+            targets = {self._number_of(to) for source, to in self.label_map.items() if source == name.strip()}
+        if targets:
+            return targets.pop() if len(targets) == 1 else -1
+        return self._number_of(name if name in self._numbers else name.strip())
+
     def _number_of(self, name: str) -> int:
-        return self._numbers.get(name, self._numbers_in_any_case.get(name.strip().casefold(), -1))
+        return self._numbers.get(name, self._numbers_in_any_case.get(_plain(name), -1))
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -90,8 +107,25 @@ class ModelLabels:
 
     @cached_property
     def _numbers_in_any_case(self) -> dict[str, int]:
-        numbers = {name.strip().casefold(): number for name, number in self._numbers.items()}
+        numbers = {_plain(name): number for name, number in self._numbers.items()}
         return numbers if len(numbers) == len(self._numbers) else {}
+
+    @cached_property
+    def _values(self) -> dict[int, float | None]:
+        """The values of the labels' names by the labels' numbers; None for a name that is no number."""
+        return {number: _value(name) for number, name in self.id2label.items()}
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _value(name: str) -> float | None:
+    try:
+        value = float(name)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def class_numbers(labels: ModelLabels, split: NamedSplit, column: str) -> np.ndarray:
@@ -100,9 +134,9 @@ def class_numbers(labels: ModelLabels, split: NamedSplit, column: str) -> np.nda
     Args:
         labels: the model's labels. Label names in the data must be among theirs, ignoring case. Integers are taken as
             label numbers, and so are those of a `ClassLabel` if the model's labels have no names ("LABEL_0", ...) and
-            there is no `label_map`. Integers in a plain column count as label names if the model's label names are
-            integers that differ from its label numbers (such as ratings from 1 to 5), or if `label_map` maps one of
-            the integers.
+            there is no `label_map`. Integers in a plain column count as label names if some of the model's label names
+            are numbers that differ from their label numbers (such as ratings from 1 to 5), or if `label_map` maps one
+            of the integers.
         split: the samples.
         column: the name of a column of a `ClassLabel`, strings, integers, or booleans, which count as names.
 
@@ -192,8 +226,10 @@ def _names_of_values(labels: ModelLabels, feature: Any, values: list[Any]) -> li
     if isinstance(feature, ClassLabel):
         return [feature.names[value] for value in values] if labels.label_map or labels.have_names else None
     names = [str(value) for value in values]
-    are_mapped = not {*names}.isdisjoint(labels.label_map)
-    return names if feature == Value("string") or are_mapped or labels.are_other_integers else None
+    if feature == Value("string"):
+        return names
+    are_names = labels.are_other_numbers or not {*names}.isdisjoint(labels.label_map)
+    return [labels.name_of_integer(value) for value in values] if are_names else None
 
 
 def _numbers_of_names(labels: ModelLabels, argument: str, where: str, names: list[str]) -> np.ndarray:

@@ -86,7 +86,7 @@ def _is_ids(lists: _Lists, labels: ModelLabels | None) -> np.ndarray:
     """Return whether the numbers in each list, (N,), are different and, unless they are names, those of labels."""
     values, rows, lengths = lists
     is_ids = np.full(len(lengths), True)
-    if labels is None or not (labels.label_map or labels.are_other_integers):
+    if labels is None or not (labels.label_map or labels.are_other_numbers):
         is_ids[rows[(values < 0) | (values >= (np.inf if labels is None else len(labels)))]] = False
     order = np.lexsort((values, rows))
     is_repeated = (np.diff(values[order]) == 0) & (np.diff(rows[order]) == 0)

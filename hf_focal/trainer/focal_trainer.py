@@ -57,6 +57,7 @@ from ..scores.meanings import Link
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..tasks.task import own_auto_class
 from ..utils.model_wrappers import plain_submodules, unwrap
+from ..utils.weights_hash import hash_sampled_weights
 from .accumulators import (
     Accumulator,
     CollectedLogits,
@@ -75,6 +76,7 @@ from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, fi
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction, loss_of_head, without_loss
 from .model_checks import check_correction, check_model, set_problem_type
+from .padding_effect import warn_of_left_padding
 from .repeated_samples import num_measured_samples, without_repeats
 from .saved_model_folding import fold_into_saved, is_folded_in_saved, weight_files
 from .shown_inputs import is_pair, shown_inputs
@@ -120,7 +122,8 @@ class FocalTrainer(Trainer):
     Attributes:
         loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         fit: the `CalibrationFit` of the last `fit_correction` or `fit_temperature`, with its `dataset`, or None. It is
-            of the model as it is now: training the model, and folding a correction into it, end it.
+            of the model as it is now: training the model, and folding a correction into it, end it. So does any
+            other change of its weights, with a warning, except under FSDP.
         confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
         deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
 
@@ -190,7 +193,7 @@ class FocalTrainer(Trainer):
         self.confusion: ConfusionMatrix | None = None
         self._pass = EvaluationPass()
         self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
-        self._labels_checked = False
+        self._labels_checked = self._padding_checked = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
@@ -493,7 +496,17 @@ class FocalTrainer(Trainer):
         self._example = self._example or first_rows(inputs)
         size = num_measured_samples(len(batch["labels"]), self.args.per_device_eval_batch_size)
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
+        if not self._padding_checked and self.head in (Head.CLASSES, Head.LABELS):
+            self._padding_checked = self._check_padding(model, inputs, logits)
         accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
+
+    def _check_padding(self, model: nn.Module, inputs: dict[str, Any], logits: Tensor) -> bool:
+        """Warn of padding on the left that changes logits; return whether this is known. All processes check it."""
+        tokenizer = getattr(self.data_collator, "tokenizer", None) or self.processing_class
+        if getattr(tokenizer, "padding_side", None) != "left":
+            return True
+        is_padded = warn_of_left_padding(model, inputs, logits, self.compute_loss_func.logits_of)
+        return is_padded or self.args.world_size > 1
 
     def _new_evaluation(self) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
@@ -560,14 +573,25 @@ class FocalTrainer(Trainer):
     @property
     def fit(self) -> CalibrationFit | None:
         """The fit of a correction to the model as it is now, or None; see the class."""
-        if self._fit is not None and (record := self._recorded_calibration()) != self._record_when_fitted:
-            return None if is_folded(record, self.head.generates) else self._fit
+        if self._fit is None:
+            return None
+        record = self._recorded_calibration()
+        if record != self._record_when_fitted and is_folded(record, self.head.generates):
+            return None
+        if self._weights_hash() != self._weights_when_fitted:
+            _logger.warning("the model's weights have changed since the correction was fitted to them: fit it again")
+            self.fit = None
         return self._fit
 
     @fit.setter
     def fit(self, fit: CalibrationFit | None) -> None:
         self._fit = fit
         self._record_when_fitted = {} if fit is None else self._recorded_calibration()
+        self._weights_when_fitted = b"" if fit is None else self._weights_hash()
+
+    def _weights_hash(self) -> bytes:
+        # FSDP's shards in memory differ before and after a forward pass.
+        return b"" if self.is_fsdp_enabled else hash_sampled_weights(self.model)
 
     def _recorded_calibration(self) -> dict[str, Any]:
         return recorded_calibration(getattr(self.model, "config", None))

@@ -4,14 +4,15 @@ import json
 
 import pytest
 import torch
+from checkpoints import SIZES, WORDS, save_tokenizer
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
-from transformers import BertConfig, LlamaConfig, LlamaForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 from transformers.utils import peft_utils
 
-from hf_focal import InputError, evaluate_model
+from hf_focal import InputError, calibrate_model, evaluate_model
 from hf_focal.sources import model_loading
-from hf_focal.sources.model_loading import load_config, match_padding
+from hf_focal.sources.model_loading import label_notes, load_config, match_padding
 
 
 def test_an_adapter_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
@@ -74,6 +75,80 @@ def test_labels_in_the_order_of_texts_are_put_in_order(tmp_path):
     path, names = tmp_path / "config.json", {str(number): f"class {number}" for number in range(12)}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": dict(sorted(names.items()))}))
     assert [*load_config(str(tmp_path), False).id2label.items()] == [(int(key), name) for key, name in names.items()]
+
+
+def rewrite_labels(folder, **labels):
+    """Replace the labels in a config.json by others."""
+    path = folder / "config.json"
+    entries = json.loads(path.read_text())
+    entries = {key: value for key, value in entries.items() if key not in ("id2label", "label2id")}
+    path.write_text(json.dumps(entries | labels))
+
+
+NAMES = ["contradiction", "neutral", "entailment"]
+LABEL2ID = {name: number for number, name in enumerate(NAMES)}
+UNNAMED = {str(number): f"LABEL_{number}" for number in range(3)}
+
+
+@pytest.mark.parametrize("labels", [{}, {"id2label": None}, {"id2label": UNNAMED}, {"num_labels": 3}])
+def test_labels_have_the_names_of_label2id_if_id2label_has_none(labels, tmp_path):
+    tokenizer = save_tokenizer(tmp_path / "model")
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(vocab_size=30, num_labels=3, **SIZES)).eval()
+    model.save_pretrained(tmp_path / "model")
+    rewrite_labels(tmp_path / "model", label2id=LABEL2ID, **labels)
+    assert load_config(str(tmp_path / "model"), False).id2label == dict(enumerate(NAMES))
+    texts = [" ".join([*WORDS[i : i + 4], WORDS[-i]]) for i in range(12)]
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, return_tensors="pt", padding=True)).logits
+    predicted = [NAMES[number] for number in logits.argmax(1)]
+    Dataset.from_dict({"text": texts, "label": predicted}).to_parquet(tmp_path / "data.parquet")
+    result = calibrate_model(str(tmp_path / "model"), str(tmp_path / "data.parquet"), output=str(tmp_path / "out"))
+    assert result.pre["error"] == 0
+    saved = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert saved["id2label"] == {str(number): name for number, name in enumerate(NAMES)}
+    assert saved["label2id"] == LABEL2ID
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"label2id": {"a": 0, "b": 2}},
+        {"label2id": {"a": 0, "b": 0}},
+        {"label2id": {"a": "0", "b": "1"}},
+        {"label2id": {"a": 0, "b": 1, "c": 2}, "num_labels": 2},
+        {"label2id": {"LABEL_0": 0, "LABEL_1": 1}},
+    ],
+)
+def test_a_label2id_that_does_not_name_all_labels_names_none(labels, tmp_path):
+    BertConfig().save_pretrained(tmp_path)
+    rewrite_labels(tmp_path, **labels)
+    assert load_config(str(tmp_path), False).id2label == {0: "LABEL_0", 1: "LABEL_1"}
+
+
+@pytest.mark.parametrize(
+    ("label2id", "notes"),
+    [
+        (LABEL2ID, []),
+        ({name.upper(): number for name, number in LABEL2ID.items()}, []),
+        ({"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}, []),
+        ({"yes": 2, "no": 0}, []),
+        ({"entailment": 0, "neutral": 1}, ["the label 'entailment' is 2 in id2label, and 0 in label2id"]),
+        ({"Neutral": 2}, ["the label 'Neutral' is 1 in id2label, and 2 in label2id"]),
+    ],
+)
+def test_a_label2id_that_contradicts_id2label_is_noted(label2id, notes):
+    found = label_notes(BertConfig(id2label=dict(enumerate(NAMES)), label2id=label2id))
+    assert [note.split(": ", 1)[1].split(";")[0] for note in found] == notes
+
+
+def test_the_contradiction_is_in_the_result(decoder):
+    model, folder, data = decoder
+    model.config.id2label, model.config.label2id = {0: "a", 1: "b"}, {"a": 1, "b": 0}
+    model.save_pretrained(folder)
+    notes = [note for note in evaluate_model(folder, data).notes if "contradicts itself" in note]
+    assert len(notes) == 1 and notes[0].endswith("labels are taken from id2label")
 
 
 @pytest.fixture

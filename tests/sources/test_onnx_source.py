@@ -1,6 +1,7 @@
 """Models exported to ONNX, in float32 and int8: they are measured like the model, and corrected in their graph."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -99,6 +100,19 @@ def test_a_graph_without_a_mask_is_measured_with_a_note(texts, tmp_path):
     results = [evaluate_model(texts.folder, str(texts.test), onnx=path, **texts.options) for path in paths]
     results.append(evaluate_model(texts.folder, str(texts.test), onnx=path, batch_size=1, **texts.options))
     assert [any(note in line for line in result.notes) for result in results] == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "int8.onnx"])
+def test_a_tokenizer_that_pads_on_the_left_changes_nothing(name, texts, tmp_path):
+    folder = tmp_path / "left"
+    shutil.copytree(texts.folder, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(folder)
+    options = {**texts.options, "onnx": texts.folder.parent / name}
+    expected, found = (evaluate_model(model, str(texts.test), **options) for model in (texts.folder, folder))
+    assert {key: found.pre[key] for key in SAME} == {key: expected.pre[key] for key in SAME}
+    assert any("the tokenizer pads on the left" in note for note in found.notes)
 
 
 @pytest.mark.full
@@ -298,7 +312,7 @@ def test_errors_name_the_file_and_what_is_wrong(texts, tmp_path, monkeypatch, ca
     with pytest.raises(InputError, match=r"the config has labels, 2, got .* with 3"):
         OnnxClassifier(path, BertConfig(num_labels=2), {"x"})
     export_texts(texts.folder, tmp_path / "fixed.onnx", dynamic_shapes=None)
-    assert "onnx must run on input_ids of shape (16, " in error(tmp_path / "fixed.onnx")
+    assert "onnx must run on input_ids of shape (2, " in error(tmp_path / "fixed.onnx")
     assert "onnx must not be given" in error_of(capsys, ["evaluate", "--scores", texts.test, "--onnx", path])
     onto_hub = ["calibrate", texts.folder, "--dataset", texts.test, "--onnx", path, "--push_to_hub", "me/model"]
     assert "push_to_hub must not be given if onnx is given" in error_of(capsys, onto_hub)

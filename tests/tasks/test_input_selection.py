@@ -1,7 +1,7 @@
 """Inputs for each kind of model: their columns, whatever the case of their names, and errors that name the column."""
 
 import pytest
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, Value
 from papers.models import GPCNNConfig
 from transformers import Wav2Vec2FeatureExtractor
 
@@ -101,3 +101,18 @@ def test_a_note_says_in_which_order_columns_without_the_names_of_labels_are_take
     assert unnamed.samples["labels"][:] == [[0, 1, 0], [1, 1, 0]]
     order = "they are taken in the order 'cat', 'dog', 'fox'"
     assert unnamed.notes == [f"no column of test has a label's name: {order}"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "feature", "notes"),
+    [
+        ([-1, 0, 1, -1, 2], ClassLabel(names=["cat", "dog", "fox"]), ["2 of the 5 samples of test have no label"]),
+        ([-100, 0, 1, 1, 2], Value("int64"), ["1 of the 5 samples of test have no label"]),
+        ([2, 0, 1, 1, 2], ClassLabel(names=["cat", "dog", "fox"]), []),
+    ],
+)
+def test_samples_without_a_label_are_noted(labels, feature, notes):
+    rows = {"text": [*"abcde"], "label": labels}
+    split = NamedSplit("test", Dataset.from_dict(rows, Features(text=Value("string"), label=feature)))
+    samples, found = select_inputs(TASKS["text-classification"], split, CONFIG, InputOptions(max_samples=2))
+    assert len(samples) == 2 and [note.split(" (")[0] for note in found] == notes

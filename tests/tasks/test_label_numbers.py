@@ -104,7 +104,12 @@ def test_names_that_differ_in_case_alone_are_taken_to_the_letter():
         (("1", "2", "3"), None, [1, -100, 0]),
         (("2", "1", "0"), None, [0, -100, 1]),
         (("0", "1", "2"), None, [2, -100, 1]),
-        (("cat", "2", "dog"), None, [2, -100, 1]),
+        (("0", "cat", "2", "1"), None, [2, -100, 3]),
+        (("2", "cat", "1"), None, [0, -100, 2]),
+        (("1.0", "2.0", "n/a"), None, [1, -100, 0]),
+        (("-1.0", "1.0", "2e0"), None, [2, -100, 1]),
+        (("1 star", "2 stars", "3 stars"), None, [2, -100, 1]),
+        (("inf", "nan", "1_"), None, [2, -100, 1]),
         (("cat", "dog", "fox"), {"1": "cat", "2": "dog"}, [1, -100, 0]),
         (("cat", "dog", "fox"), {"c": "cat"}, [2, -100, 1]),
     ],
@@ -114,9 +119,33 @@ def test_integers_are_names_where_the_names_are_other_integers_or_are_mapped(nam
     assert numbers_of(labels, labeled([2, -100, 1], Value("int64"))) == expected
 
 
-def test_an_integer_that_no_label_is_called():
-    with pytest.raises(ValueError, match="labels that the model has, '1', '2', '3', got '0' in"):
-        numbers_of(ModelLabels.named(["1", "2", "3"]), labeled([0, 1], Value("int64")))
+@pytest.mark.parametrize("names", [("1", "2", "3"), ("n/a", "2", "1"), ("0.5", "1.0", "a"), ("1", "0", "0.0")])
+def test_an_integer_that_no_label_is_called(names):
+    missing = "0" if "0" not in names else "2"
+    with pytest.raises(ValueError, match=f"labels that the model has, '{names[0]}', .*, got '{missing}' in"):
+        numbers_of(ModelLabels.named(names), labeled([int(missing), 1], Value("int64")))
+
+
+@pytest.mark.parametrize(
+    ("names", "swap", "values", "expected"),
+    [
+        (("neg", "pos"), {"neg": "pos", "pos": "neg"}, ["Neg", "POS ", "neg"], [1, 0, 1]),
+        (("Neg", "Pos"), {"neg": "pos", "pos": "neg"}, ["Neg", "Pos", "pos"], [1, 0, 0]),
+        (("b", "B"), {"b": "B", "B": "b"}, ["b", " B", "b "], [1, 0, 1]),
+        (("neg", "pos"), {"n": "neg", "N": "pos", "p": "pos", "P": "pos"}, ["n", "N", " p "], [0, 1, 1]),
+    ],
+)
+def test_the_map_takes_names_in_any_case_as_the_model_does(names, swap, values, expected):
+    labels = ModelLabels(dict(enumerate(names)), swap)
+    assert numbers_of(labels, labeled(values, Value("string"))) == expected
+    classes = ClassLabel(names=values)
+    assert numbers_of(labels, labeled([*range(len(values))], classes)) == expected
+
+
+def test_a_name_that_the_map_has_in_two_other_cases_is_refused():
+    labels = ModelLabels({0: "neg", 1: "pos"}, {"neg": "pos", "Neg": "neg"})
+    with pytest.raises(ValueError, match="got 'NEG' in"):
+        numbers_of(labels, labeled(["NEG"], Value("string")))
 
 
 def test_a_class_that_no_sample_has_may_be_one_that_the_model_has_not():

@@ -1,5 +1,6 @@
 """`FocalTrainer.fit_correction`: what is fitted, measured, saved and told on the card."""
 
+import copy
 import json
 
 import pytest
@@ -157,3 +158,43 @@ def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
     assert Correction.load(tmp_path / "correction.json") == trainer.fit.correction
     assert Temperature.load(tmp_path / "temperature.json") == trainer.fit.temperature
     assert not (tmp_path / "calibration.json").exists()
+
+
+def _by_hand(trainer):
+    with torch.no_grad():
+        trainer.model.classifier.weight.mul_(3)
+
+
+def _by_data(trainer):
+    trainer.model.classifier.weight.data.mul_(3)
+
+
+def _by_loading(trainer):
+    trainer.model.load_state_dict({name: 2 * weights for name, weights in trainer.model.state_dict().items()})
+
+
+def _by_another_model(trainer):
+    trainer.model = tiny_bert()
+
+
+@pytest.mark.parametrize("change", [_by_hand, _by_data, _by_loading, _by_another_model])
+def test_a_fit_ends_with_the_weights_that_it_was_fitted_to(change, tmp_path, caplog):
+    trainer, _ = scaled_trainer(tmp_path, "temperature")
+    assert "eval_nll_corrected" in trainer.evaluate(EVAL)
+    change(trainer)
+    assert "eval_nll_corrected" not in trainer.evaluate(EVAL) and trainer.fit is None
+    trainer.save_calibrated()
+    assert not (tmp_path / "correction.json").exists()
+    assert "calibration" not in json.loads((tmp_path / "config.json").read_text())
+    assert caplog.text.count("weights have changed since the correction was fitted") == 1
+
+
+def test_a_fit_outlasts_evaluations_saving_and_another_place_of_the_weights(tmp_path, caplog):
+    trainer, fit = scaled_trainer(tmp_path, "temperature")
+    trainer.evaluate(EVAL)
+    trainer.predict(EVAL)
+    trainer.save_calibrated()
+    trainer.model = copy.deepcopy(trainer.model)
+    trainer.save_model(str(tmp_path / "other"))
+    trainer.model.load_state_dict(copy.deepcopy(trainer.model.state_dict()))
+    assert trainer.fit is fit and "weights have changed" not in caplog.text

@@ -166,9 +166,9 @@ def test_own_models_say_what_they_need(tmp_path):
 
 
 def test_the_fit_is_kept_whatever_fails_in_folding(fitted, tmp_path, caplog, monkeypatch):
+    temperature = replace(fitted.fit.temperature, value=1e-300)
     for parameter in [*fitted.model.parameters()][-2:]:  # the head, whose weights in float64 then overflow
         parameter.data.mul_(1e20)
-    temperature = replace(fitted.fit.temperature, value=1e-300)
     fitted.fit = CalibrationFit.from_temperature(temperature)
     fitted.save_calibrated()
     assert "T = 1e-300 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
