@@ -273,7 +273,7 @@ def _fit_candidates(
                         _fit_without_fold(samples, name, bias, folds == fold) for fold in range(num_folds)
                     ]
         except InputError:  # such as logits that rank backwards, which neither corrects
-            if not skips_failures or not name.startswith(("platt", "bias")):
+            if not skips_failures or name.startswith("temperature"):
                 raise
     return fits, fold_fits
 

@@ -31,6 +31,8 @@ def _loading_code(card: CardContents) -> str:
         return _choice_code(card)
     if auto_class := card.result.data.auto_class:
         return _next_sentence_code(card, auto_class)
+    if card.model.task == "image-to-text":
+        return _captioning_code(card)
     return _pipeline_code(card)
 
 
@@ -124,6 +126,19 @@ def _next_sentence_code(card: CardContents, auto_class: str) -> str:
 model = {auto_class}.from_pretrained("{card.model.quoted_id}")
 logits = model(**tokenizer("A first text.", "A second text.", return_tensors="pt")).logits
 print(logits.softmax(-1))  # the probability of each class
+'''
+
+
+def _captioning_code(card: CardContents) -> str:
+    return f'''from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+{_replacing_id(card)}processor = AutoImageProcessor.from_pretrained("{card.model.quoted_id}")
+tokenizer = AutoTokenizer.from_pretrained("{card.model.quoted_id}")
+model = AutoModelForImageTextToText.from_pretrained("{card.model.quoted_id}")
+image = Image.open("image.png").convert("RGB")
+output = model.generate(**processor(image, return_tensors="pt"))
+print(tokenizer.decode(output[0], skip_special_tokens=True))
 '''
 
 

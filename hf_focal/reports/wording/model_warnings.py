@@ -287,7 +287,7 @@ def _advice(result: RunResult) -> str:
     method, fit = result.method, result.fit.cross_fit
     if result.prior:
         return "the prior is shifted to a share other than that of these data"
-    if method in ("platt", "bias", "vector", "matrix"):
+    if method not in (None, "temperature"):
         if not result.has_own_test_data:
             return "more samples to fit to would help"
         return f"{result.correction} was fitted on data unlike these: fit it on data like these, or shift the prior"
