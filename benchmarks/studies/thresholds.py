@@ -130,8 +130,8 @@ def simulate_advice(draw: Draw, size: int, goal: float, draws: int) -> dict[str,
         z, y, _ = draw(rng, size)
         (text,) = fit_thresholds(z[:, None], y[:, None].astype(int), precision=goal).reasons
         without += text != ""
-        if text.startswith("needs about"):
-            sizes.append(round(size * (1 + int(text.split()[2].replace(",", "")) / y.sum())))
+        if text.startswith("about"):
+            sizes.append(round(size * (1 + int(text.split()[1].replace(",", "")) / y.sum())))
             enough += reason(sizes[-1]) == ""
     least, most = size, 64 * size
     while most > 1.05 * least:

@@ -64,6 +64,9 @@ def fit_correction(
        plus a quarter of it if the p-value of the test is below 0.001. If this sum is not below the NLL without a
        correction, it corrects nothing.
 
+    The folds are random by the order of the samples: the same samples in another order may give another T, or another
+    kind of correction, unless `clusters` are given.
+
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
         method: "none", which only measures; "temperature"; or, with a softmax, "bias" (see `fit_bias_correction`),

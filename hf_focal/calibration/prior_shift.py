@@ -213,14 +213,19 @@ def count_labels(labels: np.ndarray, size: int, link: str) -> np.ndarray:
     return np.stack([is_one.sum(0), (is_one | (labels == 0)).sum(0)])
 
 
+def label_shares(label_counts: np.ndarray) -> np.ndarray:
+    """Return the share of each class, or of the ones of each label, (K,), from what `count_labels` gave."""
+    counts, known = label_counts
+    return counts / np.maximum(known, 1)
+
+
 def class_shares(label_counts: np.ndarray, link: str, argument: str, names: Sequence[str]) -> np.ndarray:
-    """Return the share of each class, or of the ones of each label, (K,), from what `count_labels` gave.
+    """Return `label_shares`, each between 0 and 1.
 
     Raises:
         InputError: a class is absent; or, with a sigmoid, a label has no ones, or no zeros. It names the `argument`.
     """
-    counts, known = label_counts
-    shares = counts / np.maximum(known, 1)
+    shares = label_shares(label_counts)
     if (wrong := (shares <= 0) | (shares >= 1)).any():
         needed = "samples of every class" if link == "softmax" else "ones and zeros of every label"
         name = list(names)[int(wrong.argmax())] if names else int(wrong.argmax())

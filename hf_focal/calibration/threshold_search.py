@@ -33,6 +33,7 @@ _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
 _POWER = 0.9  # how often as many more samples as a reason names shall be enough
+_MARGIN = 2.0**-22  # by which share thresholds are below a probability: a few units in the last place of float32
 _STEP, _MOST_STEPS = 1.05, 94  # a reason names at most about 100 times as many samples; more would be a guess
 
 
@@ -40,7 +41,7 @@ class SearchResult(NamedTuple):
     """What the search for the threshold of one label found.
 
     Attributes:
-        log_odds: the threshold, or None if none reaches the goal.
+        log_odds: the threshold, one of `threshold_below`, or None if none reaches the goal.
         reason: why there is none, or "".
         provable_precision: without a threshold of the precision that was asked for, the one that the samples can show,
             a fraction; None if that is below ½.
@@ -51,6 +52,24 @@ class SearchResult(NamedTuple):
     reason: str = ""
     provable_precision: float | None = None
     no_costs_least: bool = False
+
+
+def probability_below(probabilities: Any) -> np.ndarray:
+    """Return the threshold, float64, that samples with these probabilities reach in every program.
+
+    Programs compute probabilities in float32 in several ways, which differ in the last bits. All log-odds above 17
+    give 1.0, and those below -104 give 0.0. So the threshold is a few of these bits lower, or 0. It lies just above
+    the middle of two float32 numbers: rounding a probability, or the threshold, to float32 changes no decision.
+    """
+    upper = (np.asarray(probabilities, np.float64) * (1 - _MARGIN)).astype(np.float32)
+    lower = np.nextafter(upper, np.float32(0)).astype(np.float64)
+    threshold = lower + 0.55 * (upper - lower)
+    return np.where(upper < np.finfo(np.float32).tiny, 0.0, threshold)
+
+
+def threshold_below(log_odds: Any) -> np.ndarray:
+    """Return the log-odds of `probability_below` for scores with these log-odds."""
+    return np.asarray(scipy.special.logit(probability_below(scipy.special.expit(log_odds))))
 
 
 @dataclass(frozen=True)
@@ -78,11 +97,13 @@ class Candidates:
         order, size = np.argsort(-scores, kind="stable"), len(scores)
         scores, errors = scores[order], ~hits[order]
         quantiles = np.unique(np.ceil(np.arange(1, _NUM_QUANTILES + 1) * size / _NUM_QUANTILES).astype(int))
-        # A candidate takes all samples that are tied with its own.
-        counts = np.unique(np.searchsorted(-scores, -scores[quantiles - 1], "right")) if size else quantiles[:0]
+        # A candidate takes all samples that float32 may not tell from its own.
+        thresholds = threshold_below(scores[quantiles - 1] if size else scores)
+        counts, first = np.unique(np.searchsorted(-scores, -thresholds, "right"), return_index=True)
+        thresholds = thresholds[first]
         wrong, ones = np.cumsum(errors)[counts - 1], np.ones(len(counts))
         if clusters is None:
-            return cls(scores[counts - 1], counts, wrong, ones, ones, counts)
+            return cls(thresholds, counts, wrong, ones, ones, counts)
         number, square_sums, product_sums, size_sums = (
             part[counts - 1] for part in _cluster_sums(clusters[order], errors)
         )
@@ -90,7 +111,7 @@ class Candidates:
         squares = square_sums - 2 * share * product_sums + share**2 * size_sums
         largest = size_sums / counts
         effects = _design_effects(squares, share, counts, wrong, number, largest)
-        return cls(scores[counts - 1], counts, wrong, largest, effects, number)
+        return cls(thresholds, counts, wrong, largest, effects, number)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -166,7 +187,8 @@ def threshold_for_precision(
     if index is not None:
         return SearchResult(float(candidates.scores[index]))
     if not len(scores):
-        return SearchResult(None, f"needs at least {_least_samples(0, goal, risk):,} more {unit}")
+        least = _least_samples(0, goal, risk)
+        return SearchResult(None, f"at least {least:,} more {unit} {_needed('precision', goal)}")
     order = np.argsort(-scores, kind="stable")
     design_effect = candidates.counts[-1] / candidates.effective_sizes(risk)[-1]
     error_shares = error_draws(scores[order], hits[order], candidates.counts, float(design_effect))
@@ -174,7 +196,7 @@ def threshold_for_precision(
     reason = _reason_without_threshold(candidates, error_shares, goal, risk, present, unit)
     provable = _provable_precision(candidates, risk)
     if provable is not None:
-        reason += f"; a precision of {100 * provable:g}% can be shown"
+        reason += f"; these data can show {100 * provable:g}%"
     return SearchResult(None, reason, provable)
 
 
@@ -189,12 +211,12 @@ def _reason_without_threshold(
             is_enough = candidates.power(goal, risk, _STEP**middle, error_shares) >= _POWER
             few, many = (few, middle) if is_enough else (middle, many)
         more = max(math.ceil(present * (_STEP**many - 1)), 1)
-        return f"needs about {more:,} more {unit} (enough 9 times in 10)"
+        return f"about {more:,} more {unit} {_needed('precision', goal)}"
     least, wrong = _least_samples(0, goal, risk), candidates.errors / candidates.counts
     most = candidates.sizes[-1]
     if most < least:
         more = max(math.ceil(present * (least / most - 1)), 1)
-        return f"needs at least {more:,} more {unit}"
+        return f"at least {more:,} more {unit} {_needed('precision', goal)}"
     best = int(np.where(candidates.sizes >= least, -wrong, -np.inf).argmax())
     right, count = 1 - wrong[best], candidates.counts[best]
     place = "below the goal" if right < goal - 1e-9 else "too close to the goal to promise it"
@@ -213,12 +235,16 @@ def _provable_precision(candidates: Candidates, risk: float) -> float | None:
     return math.floor(1000 * low) / 1000
 
 
+def _needed(target: str, goal: float) -> str:
+    return f"are needed to show a {target} of {100 * goal:g}%"
+
+
 def threshold_for_recall(
     positive: np.ndarray, clusters: np.ndarray | None, goal: float, risk: float, unit: str
 ) -> SearchResult:
     """Return the highest threshold that at least a share of `goal` of the scores `positive` is shown to reach.
 
-    The search ends at one of these scores.
+    The search ends just below one of these scores.
     """
     size, order = len(positive), np.argsort(positive, kind="stable")
     positive, missed = positive[order], np.arange(size)
@@ -237,10 +263,11 @@ def threshold_for_recall(
     p_values = _binomial_tail(missed / max(size, 1) * effective, effective, 1 - goal)
     num_rejected = int(np.append(p_values <= risk, False).argmin())
     if num_rejected:
-        return SearchResult(float(positive[num_rejected - 1]))
+        return SearchResult(float(threshold_below(positive[num_rejected - 1])))
     factor = _least_samples(0, goal, risk) / max(np.max(effective, initial=0.0), 1e-9)
     more = _least_samples(0, goal, risk) if not size else math.ceil(size * (factor - 1) - 1e-6)
-    return SearchResult(None, f"needs about {max(more, 1):,} more {unit}")
+    target = "recall" if unit == "positives" else "coverage"
+    return SearchResult(None, f"about {max(more, 1):,} more {unit} {_needed(target, goal)}")
 
 
 def _binomial_tail(errors: Any, size: Any, share: Any) -> np.ndarray:
@@ -318,13 +345,14 @@ def best_threshold(scores: np.ndarray, hits: np.ndarray, cost: tuple[float, floa
     scores, hits, ones = scores[order], hits[order], int(hits.sum())
     if not ones:
         return SearchResult(None, "needs positives")
-    num_hits, count = np.cumsum(hits), np.arange(1, len(scores) + 1)
-    last = np.append(scores[:-1] != scores[1:], True)  # a threshold cannot split ties
+    thresholds = threshold_below(scores)
+    count = np.searchsorted(-scores, -thresholds, "right")
+    num_hits = np.cumsum(hits)[count - 1]
     if cost is None:
         value = 2 * num_hits / (count + ones)
     else:
         false_positive, false_negative = (part / max(cost) for part in cost)  # sums of huge costs overflow
         value = -(false_positive * (count - num_hits) + false_negative * (ones - num_hits))
-        if value[last].max() < -false_negative * ones:
+        if value.max() < -false_negative * ones:
             return SearchResult(None, "no to each sample costs least", no_costs_least=True)
-    return SearchResult(float(scores[np.where(last, value, -np.inf).argmax()]))
+    return SearchResult(float(thresholds[value.argmax()]))

@@ -38,8 +38,9 @@ class Thresholds:
         confidence: the probability, over draws of the calibration data, with which the goal holds; NaN without a
             guarantee.
         link: "sigmoid"; "softmax" for a threshold of the confidence of the most probable class.
-        values: the least probability of a yes (of an answer), or None if no threshold reaches the goal.
-        log_odds: the same as log-odds, for logits whose probability is 1.0 in float32.
+        values: the least probability of a yes (of an answer), or None if no threshold reaches the goal. They lie just
+            below the probability of a sample, so that float32 probabilities are decided like the logits.
+        log_odds: the same as log-odds.
         reasons: why there is no threshold, or "".
         precision, recall: on the calibration data, NaN where undefined. For a softmax, the recall is the coverage: the
             share of samples that get an answer.
@@ -76,7 +77,7 @@ class Thresholds:
             lines.append(
                 f"none: {reason}"
                 if value is None
-                else f"{value:.3g} (precision {100 * right:.1f}%, {share} {100 * recall:.1f}%)"
+                else f"{threshold_text(value)} (precision {100 * right:.1f}%, {share} {100 * recall:.1f}%)"
             )
         return f"thresholds for {self.describe()}: " + "; ".join(lines)
 
@@ -298,7 +299,7 @@ def search_thresholds(
         goal=goal,
         confidence=confidence if guaranteed else math.nan,
         link=link,
-        values=tuple(None if value is None else _probability(value) for value in log_odds),
+        values=tuple(None if value is None else float(scipy.special.expit(value)) for value in log_odds),
         log_odds=log_odds,
         reasons=reasons,
         precision=tuple(pair[0] for pair in measured),
@@ -343,7 +344,7 @@ def notes_on_yes(thresholds: Thresholds, samples: ThresholdSamples, names: Seque
     for name, scores, hits, bound in zip(
         names, samples.scores, samples.hits, _bounds(thresholds.log_odds), strict=True
     ):
-        if not len(scores) or bound == math.inf:
+        if not len(scores) or math.isnan(bound):
             continue
         yes = float((scores >= bound).mean())
         positives = f"{100 * hits.mean():.0f}% of which are positives"
@@ -421,12 +422,16 @@ def _log_odds_of_top(logits: Tensor) -> np.ndarray:
 
 
 def _bounds(log_odds: Sequence[float | None]) -> np.ndarray:
-    return np.array([math.inf if value is None else value for value in log_odds])
+    """Return the thresholds; NaN, which no score reaches, not even an infinite one, stands for none."""
+    return np.array([math.nan if value is None else value for value in log_odds])
 
 
-def _probability(log_odds: float) -> float:
-    """Return the probability in float32, rounded down, so that the threshold's own sample stays above it."""
-    return float(np.nextafter(np.float32(scipy.special.expit(log_odds)), np.float32(0)))
+def threshold_text(value: float | None, digits: int = 3) -> str:
+    """Write a threshold in `digits` digits; close to 1, in as many more as there are nines. None becomes "none"."""
+    if value is None:
+        return "none"
+    nines = math.floor(-math.log10(1 - value)) if 0.999 < value < 1 else 0
+    return f"{value:.{digits + nines}g}"
 
 
 def threshold_details(

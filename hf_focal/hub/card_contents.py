@@ -8,7 +8,6 @@ from functools import cached_property
 from math import isnan, nan
 from typing import Any
 
-from ..calibration.calibration_fit import scaling_name
 from ..losses import LossConfig
 from ..reports.results.run_results import RunResult
 from ..reports.wording.markdown_tables import escaped
@@ -169,12 +168,14 @@ class CardContents:
     @property
     def correction(self) -> str:
         """The name of the correction, such as "temperature" or "vector scaling"; "" without one."""
+        if self.result.prior:
+            return "correction"
         return "temperature" if self.result.temperature.is_fitted else self.result.correction
 
     @property
     def scaling(self) -> str:
         """The name of what the correction does, such as "temperature scaling"; "" without one."""
-        return scaling_name(self.result.method) if self.result.method else ""
+        return self.result.scaling
 
     @property
     def is_scaled(self) -> bool:

@@ -6,7 +6,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..calibration.calibration_fit import scaling_name
 from ..errors import one_line
 from ..metrics.metric_table import METRICS
 from .card_contents import CardContents
@@ -50,7 +49,7 @@ def _eval_results(card: CardContents) -> list["EvalResult"]:
     names = {key: metric.name[0].upper() + metric.name[1:] for key, metric in METRICS.items() if metric.in_card}
     values = [(key, name + optimistic, result.post.get(key)) for key, name in names.items()]
     if result.method is not None:
-        before = f" before {scaling_name(result.method)}"
+        before = f" before {result.scaling}"
         changed = [key for key in names if key != "accuracy" or result.method != "temperature"]
         values += [(key, names[key] + before, result.pre.get(key)) for key in changed]
     common = {

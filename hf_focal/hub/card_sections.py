@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..calibration import Correction
+from ..calibration.thresholds import threshold_text
 from ..losses import LOSSES
 from ..reports.report_folder import diagrams_of
 from ..reports.results.result_sections import CrossFit, LabelThreshold
@@ -163,7 +164,7 @@ class ThresholdsSection:
 
 
 def _threshold_cells(label: LabelThreshold, has_costs: bool) -> list[str]:
-    value = f"none: {label.reason}" if label.value is None else f"{label.value:.4g}"
+    value = f"none: {label.reason}" if label.value is None else threshold_text(label.value, 4)
     cells = [label.name, value, format_number(label.precision, 100, 1), format_number(label.recall, 100, 1)]
     costs = (label.cost, label.cost_of_yes, label.cost_of_no) if has_costs else ()
     return [*cells, *(format_number(cost, 1, 4) for cost in costs)]

@@ -5,7 +5,6 @@ from math import isnan, nan
 
 import numpy as np
 
-from ..calibration.calibration_fit import scaling_name
 from ..reports.figures.reliability_marks import FEW
 from ..reports.results.result_sections import CrossFit, ThresholdSection
 from ..reports.results.run_results import RunResult
@@ -16,6 +15,7 @@ from ..reports.wording.text_summary import prior_shift_sentence
 from ..reports.wording.verdicts import (
     correction_verdict,
     costs_of_correction,
+    reason_against_verdict,
     remaining_miscalibration,
     uncorrected_verdict,
 )
@@ -70,7 +70,7 @@ def _what_it_gives(card: CardContents) -> str:
 def _where_it_comes_from(card: CardContents) -> str:
     """Name the base model and the data; "" if neither is known."""
     base, data = display_name(card.model.base), display_name(card.data.dataset)
-    corrected = f"corrected with {'a temperature' if card.result.temperature.is_fitted else card.correction}"
+    corrected = f"corrected with {'a temperature' if card.result.method == 'temperature' else card.scaling}"
     if card.training:
         made = "trained"
     elif not card.correction:
@@ -93,9 +93,11 @@ def _verdict(card: CardContents) -> str:
     result = card.result
     if result.method is None:
         return uncorrected_verdict(result) or "The results below show how well calibrated it is."
+    if result.lacks_new_prior:
+        return f"{reason_against_verdict(card.unit)}."
     if card.data.same_samples:
         return (
-            f"{sentence(scaling_name(result.method))} was fitted on the same samples as the results below, so they do "
+            f"{sentence(card.scaling)} was fitted on the same samples as the results below, so they do "
             "not show whether it helps on other data."
         )
     confident = _at_confidence(result) if is_better_calibrated(result) else ""

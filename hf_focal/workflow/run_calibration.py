@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration import CalibrationFit
-from ..calibration.prior_shift import shift_fit
+from ..calibration import CalibrationFit, Temperature
+from ..calibration.prior_shift import label_shares, shift_fit
 from ..calibration.threshold_goal import ThresholdGoal
 from ..calibration.thresholds import Thresholds
 from ..metrics import CalibrationMetrics
@@ -50,11 +50,13 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
         if settings.save_scores is not None:
             write_rows_or_shards(settings.save_scores, fitted_on.scores, source)
 
-        fit, prior = _fit(source, fitted_on.scores, settings, train_prior)
+        fit, temperature, prior = _fit(source, fitted_on.scores, settings, train_prior)
+        if prior is not None and measured_on is not fitted_on:
+            prior = replace(prior, test_prior=label_shares(measured_on.scores.label_counts).tolist())
         shows_examples = settings.shows_examples and can_show_examples(source, measured_on.scores)
         if shows_examples:
             measured_on.scores.collected()  # so that one pass gives the metrics and the examples
-        run = FitRun(source, fitted_on, measured_on, fit, prior, settings.goal, settings.num_bins)
+        run = FitRun(source, fitted_on, measured_on, fit, temperature, prior, settings.goal, settings.num_bins)
         result, config_entries = _measure_fit(run, notes)
         outcome = None
         try:
@@ -79,8 +81,11 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
 
 def _fit(
     source: BaseSource, scores: ScoreSet, settings: CalibrationSettings, train_prior: np.ndarray | None
-) -> tuple[CalibrationFit, PriorSection | None]:
-    """Fit the correction and, if a new prior is given, shift it from `train_prior`, that of the scores' labels."""
+) -> tuple[CalibrationFit, Temperature | None, PriorSection | None]:
+    """Fit the correction and, if a new prior is given, shift it from `train_prior`, that of the scores' labels.
+
+    Return the fit, its T before a shift, if it has one, and what a result says of the shift.
+    """
     objective, per_label = settings.objective, settings.per_label
     fit = scores.fit(
         settings.method or source.default_method(scores, objective, per_label),
@@ -90,9 +95,9 @@ def _fit(
         cross_fit=settings.goal is not None or train_prior is not None or source.cross_fits_temperatures,
     )
     if train_prior is None:
-        return fit, None
-    fit, shift = shift_fit(fit, train_prior, settings.new_prior, scores.link, scores.score_names)
-    return fit, PriorSection(**shift)
+        return fit, fit.temperature, None
+    shifted, shift = shift_fit(fit, train_prior, settings.new_prior, scores.link, scores.score_names)
+    return shifted, fit.temperature, PriorSection(**shift)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class FitRun:
         source: what gives the scores.
         fitted_on, measured_on: the samples that the correction is fitted to, and those that it is measured on.
         fit: the correction and its fit.
+        temperature: the T of the fit, before a shift; None without one.
         prior: the shift to a new prior; None without one.
         goal: what thresholds of the corrected scores must reach; None without thresholds.
         num_bins: bins of the calibration errors.
@@ -112,6 +118,7 @@ class FitRun:
     fitted_on: Samples
     measured_on: Samples
     fit: CalibrationFit
+    temperature: Temperature | None
     prior: PriorSection | None
     goal: ThresholdGoal | None
     num_bins: int
@@ -143,7 +150,7 @@ def _measure_fit(run: FitRun, notes: list[str]) -> tuple[RunResult, dict[str, An
     names = [*fitted.classes] if len(fitted.classes) == fitted.num_classes else names_of(fitted)
     config_entries = _config_entries(run.prior, thresholds, names)
     notes = [*fitted.notes, *measured.notes, *notes, *run.source.notes(fit, config_entries)]
-    return run_result(run.source, measured, fit.temperature, metrics, sections, notes), config_entries
+    return run_result(run.source, measured, run.temperature, metrics, sections, notes), config_entries
 
 
 def _config_entries(prior: PriorSection | None, thresholds: Thresholds | None, names: list[str]) -> dict[str, Any]:

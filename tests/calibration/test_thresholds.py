@@ -11,7 +11,9 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from hf_focal import InputError, apply_thresholds, fit_correction, fit_thresholds
-from hf_focal.calibration.threshold_search import Candidates
+from hf_focal.calibration.threshold_decisions import decide
+from hf_focal.calibration.threshold_search import Candidates, threshold_below
+from hf_focal.calibration.thresholds import threshold_text
 
 
 def draw(rng, size, mean=-1.0, deviation=2.0):
@@ -59,7 +61,8 @@ def test_the_lowest_threshold_that_the_tests_show_is_taken():
     for seed, size, goal in ((1, 2000, 0.8), (2, 2000, 0.9), (3, 300, 0.8), (4, 100, 0.7), (5, 700, 0.85)):
         z, y = draw(np.random.default_rng(seed), size)
         found = fit_thresholds(torch.from_numpy(z), torch.from_numpy(y), precision=goal)
-        assert found.log_odds[0] == fallback(z[:, 0], y[:, 0], goal)
+        expected = fallback(z[:, 0], y[:, 0], goal)
+        assert found.log_odds[0] == (None if expected is None else threshold_below(expected))
         if found.values[0] is None:
             continue
         found_some += 1
@@ -88,8 +91,8 @@ def test_the_scale_of_the_logits_and_the_order_of_the_samples_do_not_matter():
         found = fit_thresholds(z, y, precision=0.8, **options)
         shuffled = {name: value[order] for name, value in options.items()}
         assert fit_thresholds(z[order], y[order], precision=0.8, **shuffled).log_odds == found.log_odds
-        times = fit_thresholds(8 * z, y, precision=0.8, **options).log_odds
-        assert times == tuple(None if value is None else 8 * value for value in found.log_odds)
+        times = fit_thresholds(2 * z, y, precision=0.8, **options).log_odds
+        assert times == pytest.approx([2 * value for value in found.log_odds], abs=1e-4)
 
 
 def test_clusters_of_one_sample_change_nothing():
@@ -171,9 +174,9 @@ def test_the_number_of_positives_that_is_asked_for_is_enough():
     while asked < 100:
         z, y = draw(rng, 500)
         (reason,) = fit_thresholds(z, y, precision=0.9).reasons
-        if reason.startswith("needs about"):
+        if reason.startswith("about"):
             asked += 1
-            more = int(reason.split()[2].replace(",", ""))
+            more = int(reason.split()[1].replace(",", ""))
             enough += (
                 fit_thresholds(*draw(rng, round(500 * (1 + more / y.sum()))), precision=0.9).values[0] is not None
             )
@@ -196,7 +199,7 @@ def test_no_number_of_positives_is_asked_for_where_none_is_enough():
     """The highest candidate, 1% of the samples, has a precision of 77%, but few samples may be right by luck."""
     rng, draws = np.random.default_rng(0), 300
     reasons = [fit_thresholds(*draw(rng, 2000, -4.0), precision=0.8).reasons[0] for _ in range(draws)]
-    assert sum(reason.startswith("needs") for reason in reasons) <= 0.08 * draws
+    assert sum("are needed" in reason for reason in reasons) <= 0.08 * draws
 
 
 @pytest.mark.slow
@@ -292,19 +295,22 @@ def test_the_precision_of_answers_of_a_softmax_holds():
 def test_too_few_positives_are_told():
     z, y = draw(np.random.default_rng(0), 20)
     found = fit_thresholds(z, y, precision=0.9)
-    assert found.values == (None,) and "needs at least" in found.reasons[0] and "more positives" in str(found)
+    assert found.values == (None,) and "at least" in found.reasons[0] and "more positives" in str(found)
     confident = fit_thresholds(np.full((20, 2), [3.0, 0.0]), np.zeros(20, int), precision=0.9, link="softmax")
-    assert confident.reasons == ("needs at least 9 more samples; a precision of 86% can be shown",)
+    assert confident.reasons == (
+        "at least 9 more samples are needed to show a precision of 90%; these data can show 86%",
+    )
     assert confident.provable_precisions == (0.86,) and found.provable_precisions == (None,)
     assert not found.decide(z).any()
-    assert "needs about 26 more positives" in fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9).reasons
+    few = fit_thresholds(z[:5], [[1], [1], [1], [0], [0]], recall=0.9)
+    assert "about 26 more positives are needed to show a recall of 90%" in few.reasons
     bad = fit_thresholds(np.arange(100.0)[:, None], np.arange(100)[:, None] % 2, precision=0.9)
     assert "highest scores, is" in bad.reasons[0]
 
 
 @pytest.mark.parametrize("wrong", [3, 2])
 def test_a_precision_at_the_goal_asks_for_no_number_of_positives(wrong):
-    z, y = np.arange(1000.0)[::-1, None], np.zeros((1000, 1), int)
+    z, y = np.linspace(5, -5, 1000)[:, None], np.zeros((1000, 1), int)
     y[wrong:10] = 1  # the ten highest scores, which are the first candidate
     (reason,) = fit_thresholds(z, y, precision=0.7).reasons
     assert f"{100 - 10 * wrong}.0%, too close to the goal to promise it" in reason
@@ -317,7 +323,7 @@ def test_without_enough_positives_no_label_has_a_threshold(ones):
     for target in ("precision", "recall"):
         found = fit_thresholds(z, y, **{target: 0.9})
         assert found.values == (None,) and not found.decide(z).any() and "nan" not in str(found)
-        assert found.reasons[0] if target == "precision" else f"needs about {29 - ones} more" in found.reasons[0]
+        assert found.reasons[0] if target == "precision" else f"about {29 - ones} more" in found.reasons[0]
 
 
 def test_labels_have_thresholds_of_their_own_or_one_together():
@@ -383,6 +389,97 @@ def test_scores_without_labels_or_classes_are_refused(link):
     labels = np.ones((4, 0)) if link == "sigmoid" else np.ones(4, int)
     with pytest.raises(InputError, match=r"^scores must have at least . (label|classes) in the last dimension, got 0"):
         fit_thresholds(np.ones((4, 0)), labels, precision=0.9, link=link)
+
+
+def pipeline_outputs(z, link, names):
+    """What a text classification pipeline returns for float32 logits (N, K), as Transformers computes it in NumPy."""
+    z = z.astype(np.float32)
+    if link == "softmax":
+        exponentials = np.exp(z - z.max(-1, keepdims=True))
+        p = exponentials / exponentials.sum(-1, keepdims=True)
+    else:
+        p = 1 / (1 + np.exp(-z))
+    items = [[{"label": name, "score": float(score)} for name, score in zip(names, row, strict=True)] for row in p]
+    return [[max(row, key=lambda item: item["score"])] for row in items] if link == "softmax" else items
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+@pytest.mark.parametrize("factor", [1, 4, 12, 40])
+@pytest.mark.parametrize(
+    ("link", "goal"),
+    [
+        ("softmax", {"precision": 0.85}),
+        ("softmax", {"coverage": 0.9}),
+        ("sigmoid", {"precision": 0.85}),
+        ("sigmoid", {"precision": 0.7, "clusters": np.arange(3000) // 2}),
+        ("sigmoid", {"recall": 0.9}),
+        ("sigmoid", {"recall": 0.9, "per_label": False}),
+        ("sigmoid", {"f1": True}),
+        ("sigmoid", {"cost": (20, 1)}),
+        ("sigmoid", {"cost": (1, 20)}),
+    ],
+)
+def test_stored_thresholds_decide_like_the_logits(link, goal, factor):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(3000, 2))
+    y = (rng.random((3000, 2)) < expit(z)).astype(int)
+    p, names = expit(factor * z), ["a", "b"]
+    if link == "softmax":
+        z, y = np.stack([np.zeros(3000), z[:, 0]], 1), y[:, 0]
+        p = np.exp(factor * z - np.logaddexp.reduce(factor * z, 1, keepdims=True))
+    found = fit_thresholds(factor * z, y, link=link, **goal)
+    if None in found.values:
+        assert factor >= 12  # float32 tells too few of these samples apart
+        return
+    answers = found.decide(factor * z)
+    record = found.record(names)
+    for probabilities in (p, p.astype(np.float32)):
+        assert np.array_equal(decide(probabilities, record), answers)
+    given = apply_thresholds(pipeline_outputs(factor * z, link, names), {**record, "link": link})
+    is_given = [answer is not None for answer in given]
+    if link == "sigmoid":
+        is_given = [[name in answer for name in names] for answer in given]
+    # float32 has steps of 0.4 of the log-odds just below 1, so a few samples at the threshold may differ.
+    assert np.mean(is_given != answers) <= 0.002
+    if "recall" in goal:
+        assert min(found.recall) >= 0.9
+    elif "precision" in goal or "coverage" in goal:
+        reached = found.precision if "precision" in goal else found.recall
+        assert min(reached) >= next(iter(goal.values()))
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_repeated_scores_are_decided_together_by_every_program(link):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        z = np.repeat(3 * rng.normal(size=(8, 4)), 50, 0).astype(np.float32)
+        y = rng.integers(4, size=400) if link == "softmax" else (rng.random((400, 4)) < expit(z)).astype(int)
+        goal = {"coverage": 0.5} if link == "softmax" else {"f1": True}
+        found = fit_thresholds(z, y, link=link, **goal)
+        given = apply_thresholds(pipeline_outputs(z, link, "abcd"), found.record("abcd"))
+        if link == "softmax":
+            assert [answer is not None for answer in given] == found.decide(z).tolist()
+        else:
+            assert [[name in answer for name in "abcd"] for answer in given] == found.decide(z).tolist()
+
+
+def test_samples_that_float32_cannot_tell_apart_are_tested_together():
+    z = np.r_[np.linspace(100, 60, 500), np.linspace(50, 20, 500), np.zeros(500)][:, None]
+    y = np.r_[np.ones(500), np.arange(500) % 2, np.zeros(500)].astype(int)[:, None]  # 75% of all with p = 1.0 are ones
+    (reason,) = fit_thresholds(z, y, precision=0.9).reasons
+    assert "1,000 highest scores, is 75.0%, below the goal" in reason
+    assert fit_thresholds(z / 10, y, precision=0.9).precision[0] >= 0.9
+
+
+def test_no_score_is_above_a_missing_threshold():
+    z, y = np.array([[np.inf], [0.0], [5.0]]), np.array([[1], [0], [1]])
+    found = fit_thresholds(z, y, precision=0.9)
+    assert found.values == (None,) and not found.decide(z).any() and found.measure(z, y)[1] == [0]
+
+
+def test_a_threshold_is_not_written_as_1():
+    assert threshold_text(0.9999997321) == "0.999999732" and threshold_text(0.9996) == "0.9996"
+    assert (threshold_text(0.9), threshold_text(0.98765, 4), threshold_text(0.0)) == ("0.9", "0.9877", "0")
 
 
 def test_the_output_of_a_pipeline_becomes_decisions():

@@ -342,8 +342,8 @@ def test_goals_that_a_model_cannot_have_are_told(tmp_path):
     with pytest.raises(InputError, match="recall must be between 0 and 1, got 2"):
         calibrate_model(model, fit, recall=2, label_column="l0,l1")
     few = evaluate_model(model, test, precision=0.99, **options)
-    assert all("needs a" in label.reason for label in few.thresholds.labels)
-    assert "LABEL_0: no threshold: needs a" in summary(few)
+    assert all("are needed to show a" in label.reason for label in few.thresholds.labels)
+    assert "LABEL_0: no threshold: a" in summary(few)
 
 
 def with_more_positives(path, folder, share=0.35):

@@ -531,7 +531,8 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
 def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
     case, shown = cases["texts"], []
     options = {"threshold_dataset": str(case.validation), "output": tmp_path / "out", "on_result": shown.append}
-    pattern = "precision must be one .* got 0.9999: needs at least .* more samples; a precision of .*% can be shown"
+    reason = "at least .* more samples are needed to show a precision of 99.99%; these data can show .*%"
+    pattern = f"precision must be one .* got 0.9999: {reason}"
     with pytest.raises(GoalNotReachedError, match=pattern) as error:
         evaluate_model(case.folder, str(case.test), precision=0.9999, **options, **case.options)
     assert shown == [error.value.result]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ...calibration.calibration_fit import scaling_name
 from ...utils.constants import WEBSITE
 from ..figures.reliability_marks import FEW, Z
 from ..results.run_results import RunResult
@@ -88,7 +87,7 @@ def reliability_figures(run: RunResult) -> list[PageFigure]:
     figures = []
     for when, bins, metrics in sides if run.method else sides[:1]:
         caption = f"ECE {format_metric('ece', metrics)}%"
-        caption = f"{when} {scaling_name(run.method)}: {caption}" if run.method else caption
+        caption = f"{when} {run.scaling}: {caption}" if run.method else caption
         alt = f"Reliability diagram of {run.name}. {caption}"
         figures.append(PageFigure(reliability_chart(bins, run.axes, alt), alt, caption if run.method else None))
     return figures

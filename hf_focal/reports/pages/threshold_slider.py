@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...calibration.thresholds import threshold_text
 from ...command_lines import CommandLine, RunCommands, names_held_out_data
 from ..figures.risk_coverage_figure import chosen_point, named_curves
 from ..results.result_sections import Curve
@@ -53,12 +54,12 @@ def _slider_of_confidence(curve: Curve, confidences: list[float], choosing: tupl
     total = curve.answered[-1]
     rows = dict.fromkeys(next(point for point in points if point[0] >= share * total - 1e-9) for share in _COVERAGES)
     columns: dict[str, list[Cell]] = {
-        "answer above": [f"{confidence:.4g}" for *_, confidence in rows],
+        "answer above": [threshold_text(confidence, 4) for *_, confidence in rows],
         "answered": [f"{answered:,}" for answered, *_ in rows],
         "coverage %": [f"{100 * answered / total:.1f}" for answered, *_ in rows],
         "precision %": [f"{100 * (1 - errors / answered):.1f}" for answered, errors, _ in rows],
     }
-    text = ";".join(f"{answered},{errors},{confidence:.6g}" for answered, errors, confidence in points)
+    text = ";".join(f"{answered},{errors},{confidence:.9g}" for answered, errors, confidence in points)
     return ThresholdSlider(text, total, columns, *choosing)
 
 

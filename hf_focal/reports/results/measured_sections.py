@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ...calibration import Correction, Temperature
+from ...calibration.threshold_search import probability_below
 from ...metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics
 from ...metrics.ranking import auroc
 from ...validation import Array
@@ -136,11 +137,16 @@ def _label_results(
 
 
 def _points(metrics: CalibrationMetrics) -> Curve:
-    """Return points of a curve, about equally far apart in coverage, with the first and the last one."""
+    """Return points of a curve, about equally far apart in coverage, with the first and the last one.
+
+    A point has all samples that reach its confidence as a threshold, also where float32 cannot tell them apart.
+    """
     curve = metrics.risk_coverage()
-    points = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
     assert curve.confidence is not None
-    confidence = np.clip(curve.confidence[points], 0, 1).tolist()
+    places = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, _NUM_POINTS)))
+    thresholds = probability_below(np.clip(curve.confidence[places], 0, 1))
+    points, first = np.unique(np.searchsorted(-curve.confidence, -thresholds, "right") - 1, return_index=True)
+    confidence = thresholds[first].tolist()
     return Curve(curve.answered[points].astype(int).tolist(), curve.errors[points].astype(int).tolist(), confidence)
 
 

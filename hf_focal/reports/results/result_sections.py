@@ -413,14 +413,29 @@ class ThresholdSection:
 
 @dataclass(frozen=True)
 class PriorSection:
-    """The shares of the labels or classes (`names`) in the data of the fit, and those that it was shifted to."""
+    """The shares of the labels or classes (`names`) in the data of the fit, and those that it was shifted to.
+
+    `test_prior` has the shares in the test data; None without them, and in files of earlier versions.
+    """
 
     names: list[str]
     train_prior: list[FiniteNumber]
     new_prior: list[FiniteNumber]
+    test_prior: list[FiniteNumber] | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
+
+    @property
+    def is_tested_on_old_shares(self) -> bool:
+        """Whether the shares in the test data are closer to those of the fit than to the new ones."""
+        if self.test_prior is None:
+            return False
+        old, new = (
+            sum(abs(share - other) for share, other in zip(self.test_prior, shares, strict=True))
+            for shares in (self.train_prior, self.new_prior)
+        )
+        return old < new
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class RunResult:
     Attributes:
         name: the name in tables and figures: that of the model, of a table of scores, or of the loss of a training.
         temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
-            `pre` or is measured after another correction than a temperature.
+            `pre` or is measured after another correction than a temperature. With `prior`, a shift follows T.
         pre, post: the metrics of the test set before and after the correction, as `CalibrationMetrics.compute` returns
             them: fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams before and after the correction.
@@ -125,9 +125,9 @@ class RunResult:
     @property
     def method(self) -> str | None:
         """The correction of `post`: "temperature", "bias", "vector", "matrix", or "platt"; None without one."""
-        if self.temperature.is_fitted:
-            return "temperature"
         fit = self.fit.cross_fit
+        if self.temperature.is_fitted and (self.prior is None or fit is None):
+            return "temperature"
         return None if fit is None or fit.method == "none" else fit.method
 
     @property
@@ -137,6 +137,11 @@ class RunResult:
             return not self.fit.is_in_sample
         # The names tell in results of a trainer, and in files of earlier versions.
         return self.fit.fitted_on is None or self.fit.fitted_on != self.data.measured_on
+
+    @property
+    def lacks_new_prior(self) -> bool:
+        """Whether the prior was shifted away from its share in the samples that the result was measured on."""
+        return self.prior is not None and (not self.has_own_test_data or self.prior.is_tested_on_old_shares)
 
     @property
     def is_of_table(self) -> bool:
@@ -168,11 +173,24 @@ class RunResult:
     @property
     def correction(self) -> str:
         """The correction's name in sentences, such as "T" or "vector scaling"; "" without one."""
-        return "T" if self.temperature.is_fitted else scaling_name(self.method) if self.method else ""
+        if self.prior is not None:
+            return "the correction"
+        return "T" if self.temperature.is_fitted else self.scaling
+
+    @property
+    def scaling(self) -> str:
+        """What the correction does, such as "temperature scaling" or "T = 1.23 and a prior shift"; "" without one."""
+        return self.correction_title(3) if self.prior is not None else scaling_name(self.method) if self.method else ""
 
     def correction_title(self, digits: int) -> str:
         """Return "T = 1.23", with T to a number of significant digits, or the name of another correction."""
-        return f"T = {self.temperature:.{digits}g}" if self.temperature.is_fitted else self.correction
+        title = f"T = {self.temperature:.{digits}g}" if self.temperature.is_fitted else ""
+        if self.prior is None:
+            return title or self.correction
+        fit = self.fit.cross_fit
+        if not title and fit is not None and fit.chosen not in (None, "none"):
+            title = scaling_name(fit.chosen, fit.strength or 1.0)
+        return f"{title} and a prior shift" if title else "a prior shift"
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
@@ -274,7 +292,8 @@ class RunResult:
         named |= {"thresholds": thresholds, "prior": prior, "drift": drift}
         sections = sections_of(details or {}) | {name: value for name, value in named.items() if value is not None}
         recorded, cross_fit = sections.pop("data"), sections["fit"].cross_fit
-        measured = measured_subsets(label_names, before, after, temperature, cross_fit, pre.get("num_samples"))
+        own_temperature = None if sections.get("prior") is not None else temperature  # T is not all of the correction
+        measured = measured_subsets(label_names, before, after, own_temperature, cross_fit, pre.get("num_samples"))
         return cls(
             name=name,
             loss=name if loss is None and known_loss(name) else loss,

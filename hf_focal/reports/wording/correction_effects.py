@@ -88,7 +88,9 @@ def is_unchanged(result: RunResult) -> bool:
 
 
 def increases_both(result: RunResult) -> bool:
-    """Return whether the correction increases both ECE and NLL, as they are printed."""
+    """Return whether the correction increases both ECE and NLL, as they are printed, on data that can show it."""
+    if result.lacks_new_prior:
+        return False
     increased = all(result.post.get(name, nan) > result.pre.get(name, nan) for name in _LOWERED)
     return increased and not is_unchanged(result)
 

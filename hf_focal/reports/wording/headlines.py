@@ -71,6 +71,8 @@ def _of_ece(result: RunResult) -> tuple[str, str]:
 
 def _trade(result: RunResult) -> str:
     """Return what the correction gains and loses if it improves only one of NLL and ECE, or else ""."""
+    if result.lacks_new_prior:
+        return ""
     if result.fit.cross_fit and not result.has_own_test_data:  # where `post` is optimistic
         text = score_trade(result.fit.cross_fit.before, result.fit.cross_fit.after)
         return f"; cross-fitted, {text}" if text else ""

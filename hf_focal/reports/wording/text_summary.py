@@ -3,6 +3,7 @@
 import math
 
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
+from ...calibration.thresholds import threshold_text
 from ...metrics.metric_table import METRICS
 from ...tasks.task import unit_of
 from ..results.result_sections import CrossFit, DriftSection, Groups, LabelThreshold, PriorSection, ThresholdSection
@@ -131,7 +132,7 @@ def threshold_lines(thresholds: ThresholdSection, measured_on: str) -> list[str]
     coverage_note = "" if len(labels) == 1 else f" {len(chosen)} of {len(labels)} labels have one."
     lines = [f"Thresholds for {thresholds.goal}, chosen on {thresholds.chosen_on}:{coverage_note}"]
     lines += [
-        f"{label.name}: {label.value:.3g} ({'precision' if number else f'on {measured_on}: precision'} "
+        f"{label.name}: {threshold_text(label.value)} ({'precision' if number else f'on {measured_on}: precision'} "
         f"{format_number(label.precision, 100, 1)}%, {thresholds.share} {format_number(label.recall, 100, 1)}%)."
         f"{_costs(label)}"
         for number, label in enumerate(chosen[:most])
@@ -199,7 +200,7 @@ def threshold_columns(thresholds: ThresholdSection) -> dict[str, list[Cell]]:
         }
     return {
         "Label": [label.name for label in labels],
-        "threshold": [f"{label.value:.4g}" for label in labels],
+        "threshold": [threshold_text(label.value, 4) for label in labels],
         "precision %": [format_number(label.precision, 100, 1) for label in labels],
         f"{thresholds.share} %": [format_number(label.recall, 100, 1) for label in labels],
         **costs,

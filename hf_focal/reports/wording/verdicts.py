@@ -43,12 +43,9 @@ def verdict(result: RunResult) -> list[str]:
         lines = [headline, f"The ECE on {samples_of(result)} is {ece}%{interval}."]
         return lines + list(filter(None, [uncorrected_verdict(result)]))
     fitted, unit = result.correction, unit_of(result.data.task)
-    if not result.has_own_test_data and result.prior:
-        return [
-            headline,
-            f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains: "
-            f"pass labeled {unit} with the new share as the test set.",
-        ]
+    if result.lacks_new_prior:
+        advice = f"pass labeled {unit} with the new share as the test set"
+        return [headline, f"{reason_against_verdict(unit)}: {advice}."]
     if not result.has_own_test_data:
         options = "--test_scores" if result.data.task == "scores" else "--test_split or --test_dataset"
         return [
@@ -64,6 +61,11 @@ def verdict(result: RunResult) -> list[str]:
             f"{unit} unlike these, or on {unit} that the model was trained on."
         )
     return [*lines, *_remaining(result), *_cost_in_answers(result)]
+
+
+def reason_against_verdict(unit: str) -> str:
+    """Say why a result that lacks the new prior does not show what the correction does."""
+    return f"The prior is shifted away from its share in these {unit}, so they do not show what the shift gains"
 
 
 def _remaining(result: RunResult) -> list[str]:
@@ -174,7 +176,7 @@ def correction_verdict(result: RunResult, samples: str, unit: str) -> str:
 
     The model is called better calibrated only if `is_better_calibrated`.
     """
-    name = scaling_name(result.method or "none")
+    name = f"{result.correction} ({result.scaling})" if result.prior else scaling_name(result.method or "none")
     ece, nll = _sides(result, "ece"), _sides(result, "nll")
     if is_unchanged(result):
         stays = f"on {samples}, the ECE stays at {ece[0]} and the NLL at {nll[0]}"

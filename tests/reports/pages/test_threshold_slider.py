@@ -22,6 +22,17 @@ def test_the_points_are_those_of_the_curve():
     assert slider.columns["coverage %"][0] == "100.0"
 
 
+def test_the_thresholds_of_the_slider_answer_what_it_says():
+    z = 40 * np.random.default_rng(0).normal(size=2000)
+    result = evaluate_scores({"logits": np.stack([0 * z, z], 1), "label": (z > 5).astype(int)})
+    p = (1 / (1 + np.exp(-np.abs(z)))).astype(np.float32)  # that of the top class
+    points = threshold_slider(result, None, "out").points.split(";")
+    for point in points:
+        answered, _, threshold = map(float, point.split(","))
+        assert abs((p >= threshold).sum() - answered) <= 1  # of 2,000
+    assert float(points[0].split(",")[2]) < 1
+
+
 def test_the_points_of_a_sigmoid_are_its_bins():
     rng = np.random.default_rng(0)
     p = rng.random(400)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_text_summary import DETAILS, result_of
 
-from hf_focal import CalibrationMetrics, Correction, Temperature, evaluate_scores
+from hf_focal import CalibrationMetrics, Correction, Temperature, calibrate_scores, evaluate_scores
 from hf_focal.command_lines import RunCommands
 from hf_focal.hub import CardModel, model_card
 from hf_focal.reports import RunResult, comparison_page, results_table, write_report
@@ -485,3 +485,41 @@ def test_still_is_said_of_what_the_correction_did_not_cause(shift, word):
 def test_a_model_that_is_always_right_is_underconfident_only_beyond_chance(size, p, expected):
     logits = torch.tensor([[math.log(p / (1 - p)), 0.0]]).repeat(size, 1)
     assert headline_of(measured(logits, torch.zeros(size, dtype=torch.long))).lower().startswith(expected)
+
+
+def overconfident(size, seed, shares=None):
+    """A table of overconfident logits; with `shares`, each class has such a share of the rows."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(20 * size, 3))
+    labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(1)
+    rows = np.arange(size)
+    if shares is not None:
+        rows = np.concatenate([np.flatnonzero(labels == k)[: round(size * share)] for k, share in enumerate(shares)])
+    return {"logits": logits[rows], "label": labels[rows]}
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_test_data_with_the_old_shares_do_not_blame_a_prior_shift(link, tmp_path):
+    new = [0.1, 0.2, 0.7]
+    old_test, new_test = overconfident(600, 1), overconfident(600, 2, new)
+    table = overconfident(600, 0)
+    if link == "sigmoid":
+        tables = table, old_test, new_test
+        table, old_test, new_test = ({"logit": part["logits"][:, 0], "label": part["label"] == 0} for part in tables)
+        new = [0.1]
+    plain = calibrate_scores(table, test_scores=old_test, method="temperature")
+    result = calibrate_scores(table, test_scores=old_test, method="temperature", new_prior=new)
+    text = " ".join(verdict(result))
+    assert "so they do not show what the shift gains" in text
+    assert not any(word in text for word in ("Nothing shows", "bias correction", "raises", "lowers", "worse by"))
+    assert f"after {plain.correction_title(3)} and a prior shift" in text
+    assert result.temperature == plain.temperature and result.temperature.is_fitted
+    result.save(tmp_path / "metrics.json")
+    saved = RunResult.load(tmp_path / "metrics.json")
+    assert saved.temperature.value == plain.temperature.value and verdict(saved) == verdict(result)
+    # With the new shares, the test data show what the correction does.
+    result = calibrate_scores(table, test_scores=new_test, method="temperature", new_prior=new)
+    text = " ".join(verdict(result))
+    title = f"the correction ({result.correction_title(3)})"
+    assert title in text.replace("The", "the") and "do not show" not in text
+    assert result.method != "temperature" and result.prior.test_prior == pytest.approx(new, abs=0.01)

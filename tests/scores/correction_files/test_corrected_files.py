@@ -780,3 +780,29 @@ def test_columns_of_thousands_of_classes_take_seconds(tmp_path):
     assert time.monotonic() - start < 20  # one minute if each column is searched for among all, and added alone
     corrected = pd.read_csv(tmp_path / "corrected.csv").filter(like="calibrated_c").to_numpy()
     np.testing.assert_allclose(corrected, torch.softmax(torch.from_numpy(logits) / 2, 1), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("link", "goal"),
+    [("softmax", {"precision": 0.85}), ("sigmoid", {"cost": (1, 20)}), ("sigmoid", {"recall": 0.9, "new_prior": 0.3})],
+)
+@pytest.mark.parametrize(("factor", "method"), [(12, "none"), (40, "none"), (40, "temperature")])
+def test_saturated_probabilities_are_decided_as_the_report_says(link, goal, factor, method, tmp_path):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=6000)
+    y = (rng.random(6000) < 1 / (1 + np.exp(-z))).astype(int)
+    columns = {"logit": factor * z} if link == "sigmoid" else {"logit_no": 0 * z, "logit_yes": factor * z}
+    table = pd.DataFrame({**columns, "label": y if link == "sigmoid" else np.array(["no", "yes"])[y]})
+    test = table[3000:]
+    test.to_csv(tmp_path / "test.csv", index=False)
+    result = calibrate_scores(table[:3000], test_scores=test, method=method, output=tmp_path / "out", **goal)
+    (label,) = result.thresholds.labels
+    correct_file(tmp_path / "out" / "correction.json", tmp_path / "test.csv", tmp_path / "corrected.csv")
+    corrected = pd.read_csv(tmp_path / "corrected.csv")
+    if label.value is None:
+        assert (factor, method) == (40, "none") and not corrected.decision.notna().any()
+        return
+    answered = corrected.decision if link == "sigmoid" else corrected.decision.notna()
+    right = test.label.to_numpy() == (1 if link == "sigmoid" else corrected.decision)
+    reached = answered[y[3000:] == 1] if link == "sigmoid" else answered
+    assert (right[answered].mean(), reached.mean()) == pytest.approx((label.precision, label.recall), abs=1e-3)
