@@ -42,16 +42,28 @@ def evaluate(
         data: labeled data that the source takes: for a model, what `evaluate_model` takes as `dataset`, of which the
             split "test" is measured.
         scores: a table of scores, in place of `source` and `data`, as for `evaluate_scores`.
-        reference: earlier data; the result then says whether the calibration has changed since.
-        precision, coverage, recall, f1, cost, confidence, simultaneous: as for `evaluate_model`.
+        reference: earlier data; the result then says whether the calibration has changed since, and the page shows
+            both in one diagram. The subfolder ``reference`` of `output` has the earlier one's report.
+        precision, coverage: give one of them to find the confidence threshold at which the answers have at least this
+            precision or cover at least this share of the samples. With a sigmoid for each label, or for the only
+            logit, `precision` or `recall` chooses a threshold of each label. See `fit_thresholds`, whose clusters are
+            those of `cluster_column` or, without one, of a model's samples with the same (first) text or other input.
+        f1, cost: with sigmoids, choose the thresholds with the largest F1, or with the smallest cost of errors, given
+            that of a false positive and that of a false negative. Nothing is guaranteed for other data.
+        confidence: the probability, over draws of `threshold_data`, with which the goal holds. Tokens of texts depend
+            on each other and get no such guarantee.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
         threshold_data: the data to choose thresholds on.
-        num_bins, output, on_result: as for `evaluate_model`.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
         save_scores: a new parquet file for the scores, labels, and names of classes, which `scores` takes: all that
             follows the forward pass can then be repeated without it. Of a model, it may be a folder, to which every
             process writes shards while the model runs: if the evaluation is killed, the same call goes on from these.
         no_examples: leave the most confident mistakes, and the least confident right answers, out of ``report.html``.
-        **options: of a model, `onnx`, `task`, `batch_size`, and the fields of `InputOptions`; of a table,
-            `text_column`, as for `evaluate_scores`, and the options of `read_scores`.
+        on_result: a function that every process calls with the result before anything is written.
+        **options: of a model, `onnx`, `task`, and `batch_size`, as for `evaluate_model`, and the fields of
+            `InputOptions`; of a table, `text_column`, as for `evaluate_scores`, and the options of `read_scores`.
 
     Raises:
         GoalNotReachedError: no threshold reaches `precision` or `coverage`; the error's `result` holds the
@@ -114,11 +126,28 @@ def calibrate(
         data: the labeled data to fit the correction to, which the source was not trained on: for a model, what
             `calibrate_model` takes as `dataset`, of which the split "validation" is taken.
         test: the data to measure on; by default `data`, so the results are optimistic.
-        objective, method, per_label, precision, recall, f1, cost, confidence, simultaneous, new_prior: as for
-            `calibrate_model`.
-        output: a new or empty folder for ``correction.json``, the report, its page ``report.html``, the card, and the
-            model, if it is one, with the correction folded in.
-        push_to_hub, private: of a model, as for `calibrate_model`.
+        objective: what a temperature minimizes, "nll" or "ece".
+        method: the correction: "none"; "temperature"; or, for classifiers, "auto", "bias", "vector", or "matrix"
+            or, with a sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see
+            `fit_correction`). By default "auto" for a classifier of samples or words with one softmax and at least
+            10 samples in `data`, if `objective` is "nll"; otherwise "temperature".
+        per_label: with a sigmoid for each label, fit its own temperature, or slope and intercept, by NLL.
+        precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
+            thresholds, which hold with this confidence (see `fit_thresholds`), on the data that the correction is
+            fitted to, with the cross-fitted scores: each fold is corrected by a fit on the others. They are saved in
+            ``correction.json`` or in the model's config, for `apply_thresholds`. Words of texts depend on each other
+            and get no guarantee.
+        f1, cost: as for `evaluate`; chosen and saved as those for a precision.
+        simultaneous: let the guarantees of all labels hold together, rather than each by itself.
+        new_prior: the share of positives, or of each label or class, in the data in which the scores will be used, if
+            it differs from that in `data`. The fitted correction is shifted to it (see `shift_prior`). A recall holds
+            there, too; the other goals of thresholds do not, and must not be given.
+        output: a new or empty folder for ``correction.json``, which `Correction.load` and `correct_file` read, the
+            report, its page ``report.html``, the card, ``README.md``, and the model, if it is one, with the correction
+            folded in.
+        push_to_hub: of a model, the id of a Hub repository for these files, except for ``report.html``; it is created
+            before anything is measured.
+        private: whether a new repository is private; by default, the account's settings decide.
         save_scores: a new parquet file, or a folder, for the scores of `data`, as for `evaluate`.
         no_examples: as for `evaluate`.
         publish_examples: write the page with its examples to ``report/examples.html``, too, which is published.

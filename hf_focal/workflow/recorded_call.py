@@ -10,11 +10,14 @@ from ..calibration.thresholds import DEFAULT_CONFIDENCE
 from ..command_lines import RunCommands
 from ..sources.source import Data
 from .settings import CalibrationSettings, EvaluationSettings
-from .source_arguments import ModelArguments, SourceArguments, TableArguments
+from .source_arguments import SourceArguments
 
-# What the command calls the data of `evaluate` and `calibrate`, for a model and for a table.
-_MODEL_DATA = {"data": "dataset", "test": "test_dataset", "threshold_data": "threshold_dataset"}
-_TABLE_DATA = {"test": "test_scores", "threshold_data": "threshold_scores"}
+# What the command calls the data of `evaluate` and `calibrate`, for each kind of source that it takes.
+_DATA = {
+    "model": {"data": "dataset", "test": "test_dataset", "threshold_data": "threshold_dataset"},
+    "table": {"test": "test_scores", "threshold_data": "threshold_scores"},
+}
+_LOADING = {"onnx": None, "task": None, "batch_size": 16}  # how a model is loaded, with the defaults
 # Arguments that name data with splits, and those that name the split.
 _SPLITS = {"dataset": "split", "test_dataset": "test_split", "threshold_dataset": "threshold_split"}
 _FOLDER = "FOLDER"  # stands for a list of files: a command takes a folder or a pattern instead
@@ -36,20 +39,21 @@ def recorded_call(
     there is no such command, because the source is an object, or because an argument cannot be typed, such as a table
     in memory.
     """
-    if not isinstance(source, ModelArguments | TableArguments):
+    if source.kind == "object":
         return None
-    names = _MODEL_DATA if isinstance(source, ModelArguments) else _TABLE_DATA
-    call = {**_changed(source, names), **_changed(settings, names), **source.options}
+    names, options = _DATA[source.kind], dict(source.options)
+    loading = {name: options.pop(name, default) for name, default in _LOADING.items()}
+    call = ({} if source.kind == "table" else {"model": source.source}) | _named_data(source.data, names)
+    call |= {name: value for name, value in loading.items() if not _is_same(value, _LOADING[name])}
+    call |= _changed(settings, names) | options
     for name in _defaults_by_source(source, settings):
         call.pop(names.get(name, name), None)
     return call if all(map(_can_be_typed, call.values())) else None
 
 
-def _defaults_by_source(
-    source: ModelArguments | TableArguments, settings: EvaluationSettings | CalibrationSettings
-) -> list[str]:
+def _defaults_by_source(source: SourceArguments, settings: EvaluationSettings | CalibrationSettings) -> list[str]:
     """Return the names of arguments that have the default of the command for this source."""
-    if isinstance(source, TableArguments):
+    if source.kind == "table":
         return ["method"] if isinstance(settings, CalibrationSettings) and settings.method == "auto" else []
     if isinstance(settings, EvaluationSettings):
         other, is_default = settings.threshold_data, True
@@ -58,18 +62,16 @@ def _defaults_by_source(
     return [other.argument] if is_default and other.value == source.data.value else []
 
 
-def _changed(
-    part: ModelArguments | TableArguments | EvaluationSettings | CalibrationSettings, names: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the arguments that fields other than defaults stand for; `names` are those of data in the command."""
+def _changed(settings: EvaluationSettings | CalibrationSettings, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments that settings other than defaults stand for; `names` are those of data in the command."""
     changed: dict[str, Any] = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
+    for field in fields(settings):
+        value = getattr(settings, field.name)
         if isinstance(value, Data):
             changed |= _named_data(value, names)
         elif isinstance(value, ThresholdGoal):
             changed |= _named_goal(value)
-        elif field.name not in ("on_result", "options") and not _is_same(value, field.default):
+        elif field.name != "on_result" and not _is_same(value, field.default):
             changed[field.name] = value
     return changed
 

@@ -35,10 +35,10 @@ def run_calibration(arguments: SourceArguments, settings: CalibrationSettings) -
     """Do what `calibrate` does."""
     output, saves, new_prior = settings.output, settings.saves, settings.new_prior
     with new_folder(output):
-        source, data = arguments.open(settings.num_bins)
+        source = arguments.open(settings.num_bins)
         check_new_scores(settings.save_scores, source)
         source.check_fit(settings.method, settings.per_label, settings.goal, new_prior)
-        fitted_on, measured_on, notes = samples_of_fit(source, data, settings)
+        fitted_on, measured_on, notes = samples_of_fit(source, arguments.data, settings)
         train_prior = None if new_prior is None else labeled_shares(source, fitted_on, new_prior)
         if saves:
             source.check_saving(new_prior, fitted_on)

@@ -26,11 +26,11 @@ def run_evaluation(arguments: SourceArguments, settings: EvaluationSettings) -> 
     """Do what `evaluate` does."""
     output = settings.output
     with new_folder(output):
-        source, data = arguments.open(settings.num_bins)
+        source = arguments.open(settings.num_bins)
         check_new_scores(settings.save_scores, source)
         if source.is_main:
             check_room(output)
-        measured_on, chosen_on, notes = samples_of_evaluation(source, data, settings)
+        measured_on, chosen_on, notes = samples_of_evaluation(source, arguments.data, settings)
         if settings.save_scores is not None:
             write_rows_or_shards(settings.save_scores, measured_on.scores, source)
         shows_examples = settings.shows_examples and can_show_examples(source, measured_on.scores)

@@ -1,4 +1,4 @@
-"""The settings of `evaluate` and of `calibrate`: the public functions make them once, and all steps take them."""
+"""The settings of `evaluate` and of `calibrate`, which these make once, and which all steps take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

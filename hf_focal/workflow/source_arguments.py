@@ -1,76 +1,45 @@
-"""What gives the scores, as the arguments of each public function name it."""
+"""What gives the scores, as the arguments of `evaluate` and `calibrate` name it."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import InputError
-from ..scores.table_options import TableOptions
 from ..sources.source import BaseSource, Data, as_source
 from ..sources.table import TableSource
-from ..tasks.input_options import InputOptions
-
-MODEL_OPTIONS = frozenset(option.name for option in fields(InputOptions))
-TABLE_OPTIONS = TableOptions.names()
-_LOADING = {"onnx", "task", "batch_size"}  # options of a model that say nothing of its data
-
-
-def check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise `TypeError`, as Python does, for keyword arguments that a public function does not take."""
-    if unknown := [name for name in given if name not in known]:
-        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
-
-
-class SourceArguments(ABC):
-    """A source and its data, as a user named them."""
-
-    @abstractmethod
-    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
-        """Return the source, whose calibration errors have `num_bins` bins, and its data."""
+from .keyword_arguments import ModelArguments, TableArguments, check_keywords
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelArguments(SourceArguments):
-    """A trained model and its data; `options` are fields of `InputOptions`, and the others as for `evaluate_model`."""
+class SourceArguments:
+    """A source of scores and its data, as a user named them.
 
-    model: str | Path
+    Attributes:
+        source: the name of a model, or an object with `link`, `classes`, and `scores(data)`; None for a table.
+        data: what the source reads.
+        options: the `ModelArguments` or `TableArguments` that the user gave.
+    """
+
+    source: Any = None
     data: Data
-    onnx: str | Path | None = None
-    task: str | None = None
-    batch_size: int = 16
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
+    @property
+    def kind(self) -> Literal["model", "table", "object"]:
+        if self.source is None:
+            return "table"
+        return "model" if isinstance(self.source, str | Path) else "object"
+
+    def open(self, num_bins: int) -> BaseSource:
+        """Return the source, whose calibration errors have `num_bins` bins."""
+        if self.kind == "table":
+            return TableSource(num_bins=num_bins, **self.options)
+        if self.kind == "object":
+            return as_source(self.source)
         from ..sources.model_opening import open_model  # this imports Transformers, which other sources do not need
 
-        source = open_model(
-            self.model, num_bins, task=self.task, batch_size=self.batch_size, onnx=self.onnx, **self.options
-        )
-        return source, self.data
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableArguments(SourceArguments):
-    """A table of scores; `options` are those of `read_scores`, and perhaps `text_column`."""
-
-    data: Data
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
-        return TableSource(num_bins=num_bins, **self.options), self.data
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectArguments(SourceArguments):
-    """An object with `link`, `classes`, and `scores(data)`, and the data that it takes."""
-
-    source: Any
-    data: Data
-
-    def open(self, num_bins: int) -> tuple[BaseSource, Data]:
-        return as_source(self.source), self.data
+        return open_model(self.source, num_bins, **self.options)
 
 
 def source_arguments(
@@ -90,17 +59,14 @@ def source_arguments(
     if scores is not None:
         if source is not None or data is not None:
             raise InputError("scores", "must not be given with a source and its data")
-        check_keywords(function, options, TABLE_OPTIONS | {"text_column"})
-        return TableArguments(data=Data.named("scores", scores), options=options)
+        check_keywords(function, options, TableArguments)
+        return SourceArguments(data=Data.named("scores", scores), options=options)
     for argument, value in (("source", source), ("data", data)):
         if value is None:
             raise InputError(argument, "must be given, got None: give source and data, or scores")
-    data = Data.named("data", data, default_split)
-    if isinstance(source, str | Path):
-        check_keywords(function, options, MODEL_OPTIONS | _LOADING)
-        loading = {name: options[name] for name in _LOADING & options.keys()}
-        columns = {name: value for name, value in options.items() if name not in _LOADING}
-        return ModelArguments(model=source, data=data, options=columns, **loading)
-    if options:
+    named = SourceArguments(source=source, data=Data.named("data", data, default_split), options=options)
+    if named.kind == "model":
+        check_keywords(function, options, ModelArguments)
+    elif options:
         raise InputError(next(iter(options)), "must not be given for a source that is an object")
-    return ObjectArguments(source=source, data=data)
+    return named

@@ -18,7 +18,7 @@ from hf_focal import (
     FocalTrainer,
     InputError,
     Temperature,
-    calibrate_model,
+    calibrate,
     fit_correction,
     fit_temperature,
 )
@@ -333,7 +333,7 @@ def test_a_model_worse_than_chance_is_never_left_worse_than_an_uninformative_one
         assert of_sigmoid.nll_after == pytest.approx(math.log(2), abs=1e-4) and of_sigmoid.at_grid_end
 
 
-@pytest.mark.parametrize("function", [fit_correction, FocalTrainer.fit_correction, calibrate_model])
+@pytest.mark.parametrize("function", [fit_correction, FocalTrainer.fit_correction, calibrate])
 def test_the_docstrings_name_every_method(function):
     assert {*METHODS, "auto"} <= {*re.findall(r'"(\w+)"', inspect.getdoc(function))}
 

@@ -1,24 +1,25 @@
 """The options of `evaluate` and `calibrate`: what each is for, and what refuses it."""
 
 import argparse
-from dataclasses import fields
 from inspect import signature
+from typing import get_args
 
 import pytest
 from trained_models import error_of
 
 from hf_focal import InputError, calibrate_model, calibrate_scores, evaluate_model, evaluate_scores
 from hf_focal.cli.measuring_options import Scope, calibrate_options, evaluate_options
-from hf_focal.scores.table_options import TableOptions
-from hf_focal.tasks.input_options import InputOptions
 
-# What the functions take among their **options and **columns, beside those of models and tables.
-OF_MODELS = {field.name for field in fields(InputOptions)} | {"save_scores", "no_examples", "publish_examples"}
-OF_TABLES = TableOptions.names() | {"text_column"}
 COMMANDS = [
     pytest.param(evaluate_options, evaluate_model, evaluate_scores, id="evaluate"),
     pytest.param(calibrate_options, calibrate_model, calibrate_scores, id="calibrate"),
 ]
+
+
+def arguments_of(function) -> set[str]:
+    """The names of a function's arguments, with those of its `**arguments`."""
+    (others,) = get_args(function.__annotations__["arguments"])
+    return {*signature(function).parameters, *others.__optional_keys__} - {"arguments"}
 
 
 @pytest.mark.parametrize(("add", "of_models", "of_tables"), COMMANDS)
@@ -26,8 +27,7 @@ def test_every_option_has_the_scope_of_the_functions_that_take_it(add, of_models
     parser = argparse.ArgumentParser(add_help=False)
     scopes = add(parser).scopes
     assert {action.dest for action in parser._actions} == {*scopes}
-    takes_model = {*signature(of_models).parameters} | OF_MODELS
-    takes_table = {*signature(of_tables).parameters} | OF_TABLES
+    takes_model, takes_table = arguments_of(of_models), arguments_of(of_tables)
     for name, scope in scopes.items():
         expected = {
             (True, True): Scope.BOTH,

@@ -14,6 +14,7 @@ import pytest
 import torch
 import trained_models
 from datasets import Dataset, load_dataset
+from own_source import Own
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from slow_variants import some_slow
@@ -648,6 +649,12 @@ def test_scores_of_a_vocabulary_are_not_saved(cases, tmp_path):
 def test_an_unknown_argument_is_refused_before_the_model_is_loaded(command, name):
     with pytest.raises(TypeError, match=rf"^{command.__name__}\(\) got an unexpected keyword argument '{name}'"):
         command("no/model", "data.csv", **{name: None})
+
+
+@pytest.mark.parametrize("command", [evaluate_model, calibrate_model])
+def test_an_object_is_no_model(command):
+    with pytest.raises(InputError, match=r"^model '<own_source\.Own object .*'"):
+        command(Own(), "data.csv")
 
 
 @pytest.mark.parametrize("kind", ["choices", "sentence pairs"])

@@ -7,7 +7,7 @@ from hf_focal.calibration.threshold_goal import ThresholdGoal
 from hf_focal.sources.source import Data
 from hf_focal.workflow.recorded_call import recorded_call
 from hf_focal.workflow.settings import CalibrationSettings, EvaluationSettings
-from hf_focal.workflow.source_arguments import ModelArguments, ObjectArguments, TableArguments, source_arguments
+from hf_focal.workflow.source_arguments import SourceArguments, source_arguments
 
 NONE = Data("reference", None)
 
@@ -17,7 +17,11 @@ def evaluation(threshold_data=NONE, **settings):
 
 
 def table(scores, **options):
-    return TableArguments(data=Data("scores", scores), options=options)
+    return SourceArguments(data=Data("scores", scores), options=options)
+
+
+def model_on(data, **options):
+    return SourceArguments(source="m", data=data, options=options)
 
 
 def test_defaults_are_left_out_and_the_options_of_the_data_come_last():
@@ -25,16 +29,17 @@ def test_defaults_are_left_out_and_the_options_of_the_data_come_last():
     settings = evaluation(num_bins=3, output="out", on_result=print)
     recorded = recorded_call(table("a.csv", group="g"), settings)
     assert [*recorded.items()] == [("scores", "a.csv"), ("num_bins", 3), ("output", "out"), ("group", "g")]
-    model = ModelArguments(model="m", data=Data("dataset", "d"), batch_size=4, options={"max_length": 8})
-    assert recorded_call(model, CalibrationSettings(test=NONE, num_bins=15)) == {
-        **{"model": "m", "dataset": "d", "batch_size": 4, "max_length": 8}
-    }
+    model = model_on(Data("dataset", "d"), max_length=8, batch_size=4, task=None)
+    recorded = recorded_call(model, CalibrationSettings(test=NONE, num_bins=15, output="out"))
+    expected = {"model": "m", "dataset": "d", "batch_size": 4, "output": "out", "max_length": 8}
+    assert [*recorded.items()] == [*expected.items()]
+    assert recorded_call(model_on(Data("dataset", "d"), batch_size=16), evaluation()) == {"model": "m", "dataset": "d"}
 
 
 def test_the_default_method_of_tables_and_of_models_differ():
     settings = CalibrationSettings(test=NONE, method="auto")
     assert "method" not in recorded_call(table("a.csv"), settings)
-    model = ModelArguments(model="m", data=Data("dataset", "d"))
+    model = model_on(Data("dataset", "d"))
     assert recorded_call(model, settings)["method"] == "auto"
 
 
@@ -51,7 +56,7 @@ def test_a_goal_is_named_by_its_target(confidence):
 
 
 def test_splits_are_named_and_a_dataset_is_named_once():
-    model = ModelArguments(model="m", data=Data("dataset", "d", "dev"))
+    model = model_on(Data("dataset", "d", "dev"))
     settings = CalibrationSettings(test=Data("test_dataset", "d", "test"))
     assert recorded_call(model, settings) == {"model": "m", "dataset": "d", "split": "dev", "test_split": "test"}
     settings = CalibrationSettings(test=Data("test_dataset", "d"))  # its default split
@@ -66,7 +71,7 @@ def test_tables_in_memory_and_objects_have_no_names():
         assert recorded_call(table(scores), evaluation()) is None
     settings = CalibrationSettings(test=NONE, new_prior=np.array([0.2, 0.8]))
     assert recorded_call(table("a.csv"), settings) is None
-    assert recorded_call(ObjectArguments(source=print, data=Data("data", [1])), evaluation()) is None
+    assert recorded_call(SourceArguments(source=print, data=Data("data", [1])), evaluation()) is None
 
 
 def test_the_data_of_evaluate_and_calibrate_have_the_names_of_the_command():

@@ -5,7 +5,7 @@ from own_source import Own
 
 from hf_focal import InputError
 from hf_focal.sources.source import Data
-from hf_focal.workflow.source_arguments import ModelArguments, ObjectArguments, TableArguments, source_arguments
+from hf_focal.workflow.source_arguments import SourceArguments, source_arguments
 
 
 def arguments(source=None, data=None, scores=None, **options):
@@ -13,20 +13,20 @@ def arguments(source=None, data=None, scores=None, **options):
 
 
 def test_each_kind_of_source_has_its_arguments():
-    assert arguments(scores="a.csv", label_column="y") == TableArguments(
-        data=Data("scores", "a.csv"), options={"label_column": "y"}
-    )
-    data = Data("data", "d", None, "validation")
-    assert arguments("m", "d", batch_size=4, max_length=8) == ModelArguments(
-        model="m", data=data, batch_size=4, options={"max_length": 8}
-    )
+    table = arguments(scores="a.csv", label_column="y")
+    assert table == SourceArguments(data=Data("scores", "a.csv"), options={"label_column": "y"})
+    data, options = Data("data", "d", None, "validation"), {"batch_size": 4, "max_length": 8}
+    model = arguments("m", "d", **options)
+    assert model == SourceArguments(source="m", data=data, options=options)
     source = Own()
-    assert arguments(source, [1]) == ObjectArguments(source=source, data=data._replace(value=[1]))
+    own = arguments(source, [1])
+    assert own == SourceArguments(source=source, data=data._replace(value=[1]))
+    assert (table.kind, model.kind, own.kind) == ("table", "model", "object")
 
 
 def test_the_arguments_of_a_table_open_it():
-    source, data = arguments(scores="a.csv", label_column="y").open(7)
-    assert (source.options.label_column, source.num_bins, data.value) == ("y", 7, "a.csv")
+    source = arguments(scores="a.csv", label_column="y").open(7)
+    assert (source.options.label_column, source.num_bins) == ("y", 7)
 
 
 def test_data_may_have_a_name_of_its_own():
