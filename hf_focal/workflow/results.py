@@ -21,7 +21,7 @@ from ..reports.results.result_sections import (
     ThresholdSection,
 )
 from ..scores.analysis.comparisons import drift, group_metrics
-from ..scores.analysis.examples import are_few, find_examples
+from ..scores.analysis.example_selection import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet
 from ..sources.source import BaseSource, Data, Samples
 from ..utils.json_values import from_json
