@@ -106,7 +106,7 @@ def run_result(
         temperature,
         before,
         after,
-        intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
+        intervals=source.has_independent_samples,
         label_names=scores.score_names,
         data=replace(source.data_section(scores), measured_on=scores.data_name),
         fit=sections.fit,
