@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..errors import InputError
 from ..metrics.metrics_accumulator import CalibrationMetrics
+from ..utils.caller_warnings import warn
 from ..validation import Array, check_scores, check_sigmoid_scores
 from .affine_scaling import AFFINE_METHODS, AffineFits, absent_classes
 from .calibration_fit import CalibrationFit, scaling_name
@@ -358,10 +359,9 @@ def _method_and_temperature(method: str, suffix: str = "") -> tuple[str, ...]:
 
 def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, simple: str) -> None:
     if chosen not in (simple, "none") and scores[chosen]["nll"] >= scores[simple]["nll"]:
-        warnings.warn(
+        warn(
             f"{scaling_name(chosen)} is no better than a temperature on samples that it was not fitted on: NLL "
-            f"{scores[chosen]['nll']:.4f} against {scores[simple]['nll']:.4f}",
-            stacklevel=3,
+            f"{scores[chosen]['nll']:.4f} against {scores[simple]['nll']:.4f}"
         )
 
 

@@ -638,7 +638,7 @@ class FocalTrainer(Trainer):
         collected = self.collect(dataset, store)
         curves = collected.compute() if isinstance(collected, TemperatureStream) else None
         if curves is not None:
-            temperature = curves.fit(objective, stacklevel=3)
+            temperature = curves.fit(objective)
         else:
             logits, labels = collected
             options: Any = {"link": self.link, "per_label": per_label}
