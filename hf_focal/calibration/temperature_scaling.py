@@ -186,6 +186,10 @@ class NoInformationWarning(UserWarning):
     """The logits say less about the labels than chance, so T is at the end of its range."""
 
 
+class NoTemperatureWarning(UserWarning):
+    """The NLL falls as T -> 0, so no T is the best one, and T is 1."""
+
+
 class UnsuitableLogitsError(InputError):
     """Logits without any fault of their own have no such correction."""
 
@@ -207,7 +211,8 @@ def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
     if value is None:
         warn(
             f"no T can be fitted, so T = 1: all {len(samples)} samples are predicted correctly, and the NLL falls as "
-            "T -> 0; use a larger calibration set"
+            "T -> 0; use a larger calibration set, or a bias correction, which is regularized",
+            NoTemperatureWarning,
         )
     return value or 1.0, at_end
 
@@ -329,7 +334,8 @@ def _fit_sigmoid(
         elif shared is None:
             warn(
                 "no T can be fitted, so T = 1: the signs of the logits predict all labels, or the logits are 0; use a "
-                "larger calibration set"
+                "larger calibration set, or Platt scaling, which is regularized",
+                NoTemperatureWarning,
             )
         value = 1.0 if shared is None else shared
     divisor: Any = value
