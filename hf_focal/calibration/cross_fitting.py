@@ -80,7 +80,7 @@ def fit_correction(
     Returns:
         A `CalibrationFit`. Warns if its method is not a temperature, but the cross-fitted NLL of this method is not
         below that of a temperature. If all predictions are right, no T has the lowest NLL (see `fit_temperature`), but
-        all other corrections are regularized, so "auto" may choose one; its `reason` then says so.
+        all other corrections are regularized, so "auto" may choose one; the `reason` says so.
 
     Raises:
         InputError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
@@ -110,10 +110,11 @@ def fit_correction(
         p_value = _p_value(temperature.apply(samples.logits.double()), samples)
         chosen, strength, reason = _choose_correction(measured.changes, p_value)
         reason += _simpler_alternative(measured, chosen, strength, samples.clusters)
-        if chosen != "none" and samples.are_all_right():
+        if samples.are_all_right():
+            limit = "" if chosen == "none" else ", and only regularization limits the correction"
             reason += (
-                f"; all {len(samples):,} samples are predicted correctly, so no T alone can be fitted, and only "
-                "regularization limits the correction: use a larger calibration set"
+                f"; all {len(samples):,} samples are predicted correctly, so no T alone can be fitted{limit}: use a "
+                "larger calibration set"
             )
     else:
         _warn_if_no_better(measured.scores, chosen, candidates[0])
