@@ -1,9 +1,9 @@
 """What a model's configuration records of its probabilities: `config.calibration`, and what ends with the weights."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ..utils.caller_warnings import warn
 from .corrections import Correction
 
 # Thresholds, whose precision or recall was shown for certain probabilities; the shares of classes for which these
@@ -29,9 +29,7 @@ def drop_calibration_entries(config: Any, *, quiet: bool = False) -> list[str]:
         entries.pop(name, None)
     if removed and not quiet:
         names = " and ".join(f"config.{name}" for name in removed)
-        warnings.warn(
-            f"the model's probabilities have changed, so {names} no longer hold and are removed", stacklevel=3
-        )
+        warn(f"the model's probabilities have changed, so {names} no longer hold and are removed")
     return removed
 
 
@@ -85,7 +83,7 @@ def recorded_calibration(config: Any) -> dict[str, Any]:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         quoted = repr(record)
         quoted = quoted if len(quoted) < 200 else quoted[:200] + "..."
-        warnings.warn(f"config.calibration is ignored, {quoted}: {error}", stacklevel=2)
+        warn(f"config.calibration is ignored, {quoted}: {error}")
         del config.calibration
         return {}
 

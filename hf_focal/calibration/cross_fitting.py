@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from ..errors import InputError
 from ..metrics.metrics_accumulator import CalibrationMetrics
+from ..utils.caller_warnings import warn
 from ..validation import Array, check_scores, check_sigmoid_scores
 from .affine_scaling import AFFINE_METHODS, AffineFits, absent_classes
 from .calibration_fit import CalibrationFit, scaling_name
@@ -21,7 +23,7 @@ from .correction_methods import CORRECTION_METHODS, METHODS, METHODS_OF_LINK, PE
 from .corrections import Correction
 from .fitted_temperature import Temperature, as_correction
 from .temperature_grid import CalibrationSamples
-from .temperature_scaling import NoInformationWarning
+from .temperature_scaling import NoInformationWarning, NoTemperatureWarning
 
 # What "auto" tries with a softmax, from the simplest on.
 _SOFTMAX_CANDIDATES = ("none", "temperature", "bias", "vector", "matrix")
@@ -80,7 +82,8 @@ def fit_correction(
 
     Returns:
         A `CalibrationFit`. Warns if its method is not a temperature, but the cross-fitted NLL of this method is not
-        below that of a temperature.
+        below that of a temperature. If all predictions are right, no T has the lowest NLL (see `fit_temperature`), but
+        all other corrections are regularized, so "auto" may choose one; the `reason` says so.
 
     Raises:
         InputError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
@@ -105,10 +108,17 @@ def fit_correction(
     measured = _measure_candidates(samples, fold_fits, folds, has_changes=method == "auto")
     chosen, strength, reason = candidates[-1], 1.0, ""
     if method == "auto":
-        temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
+        with _without_warnings_of_t():
+            temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
         p_value = _p_value(temperature.apply(samples.logits.double()), samples)
         chosen, strength, reason = _choose_correction(measured.changes, p_value)
         reason += _simpler_alternative(measured, chosen, strength, samples.clusters)
+        if samples.are_all_right():
+            limit = "" if chosen == "none" else ", and only regularization limits the correction"
+            reason += (
+                f"; all {len(samples):,} samples are predicted correctly, so no T alone can be fitted{limit}: use a "
+                "larger calibration set"
+            )
     else:
         _warn_if_no_better(measured.scores, chosen, candidates[0])
 
@@ -173,6 +183,12 @@ class _Samples:
     def absent_classes(self) -> tuple[int, ...]:
         """Return the classes of a softmax with too few samples for parameters of their own; () for a sigmoid."""
         return () if self.link == "sigmoid" else tuple(absent_classes(self.labels, self.logits.shape[1]))
+
+    def are_all_right(self) -> bool:
+        """Return whether all predictions are right, so that the NLL falls as T -> 0."""
+        if self.link == "softmax":
+            return bool((self.logits.gather(1, self.labels[:, None])[:, 0] == self.logits.amax(1)).all())
+        return bool((torch.where(self.labels == 1, self.logits, -self.logits) >= 0)[self.is_known].all())
 
     def without(self, held_out: Tensor) -> "_Samples":
         """Return the samples that are not held out, without their clusters."""
@@ -265,8 +281,7 @@ def _fit_candidates(
     fold_fits: dict[str, list[Correction]] = {}
     for name in candidates:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoInformationWarning)  # `notes` says it of the whole fit
+            with _without_warnings_of_t():
                 if name == "none":
                     fold_fits[name] = []
                 elif affine is not None and name in AFFINE_METHODS:
@@ -279,6 +294,15 @@ def _fit_candidates(
             if not skips_failures or name.startswith("temperature"):
                 raise
     return fits, fold_fits
+
+
+@contextmanager
+def _without_warnings_of_t() -> Iterator[None]:
+    """Ignore what `notes`, the reason of "auto", or the warning of the chosen fit says of the whole fit."""
+    with warnings.catch_warnings():
+        for category in (NoInformationWarning, NoTemperatureWarning):
+            warnings.simplefilter("ignore", category)
+        yield
 
 
 class _Measured(NamedTuple):
@@ -361,10 +385,9 @@ def _method_and_temperature(method: str, suffix: str = "") -> tuple[str, ...]:
 
 def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, simple: str) -> None:
     if chosen not in (simple, "none") and scores[chosen]["nll"] >= scores[simple]["nll"]:
-        warnings.warn(
+        warn(
             f"{scaling_name(chosen)} is no better than a temperature on samples that it was not fitted on: NLL "
-            f"{scores[chosen]['nll']:.4f} against {scores[simple]['nll']:.4f}",
-            stacklevel=3,
+            f"{scores[chosen]['nll']:.4f} against {scores[simple]['nll']:.4f}"
         )
 
 

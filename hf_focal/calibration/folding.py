@@ -4,7 +4,6 @@ A fold is believed only after a trial: the model runs on a small batch before an
 correction of the old ones. If they are not, the weights are restored.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..utils.caller_warnings import warn
 from ..utils.constants import MULTI_LABEL
 from ..utils.model_wrappers import unwrap
 from .calibration_record import record_fold
@@ -129,10 +129,9 @@ def _drop_bias(correction: Correction, name: str) -> Correction:
         part = "intercept" if correction.method == "platt" else "offset"
         raise TypeError(f"model must have a head with a bias, which takes the {part}, got {name}")
     if isinstance(correction.b, Tensor):
-        warnings.warn(
+        warn(
             f"the head of {name} has no bias, so the bias of the {correction.method} scaling is left out: fit with "
-            "bias=False",
-            stacklevel=4,
+            "bias=False"
         )
     return replace(correction, b=0.0)
 
@@ -185,22 +184,20 @@ def _fold_into_target(
         wanted = correction.apply(probed.double().cpu())
         off = float((torch.sigmoid(changed.double().cpu()) - torch.sigmoid(wanted)).abs().max())
         if off > _LARGEST_CHANGE:
-            warnings.warn(
+            warn(
                 f"{name} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
                 "inputs, by rounding: float32 keeps them",
                 RoundingWarning,
-                stacklevel=3,
             )
     if correction.method != "temperature" or problem == MULTI_LABEL:
         return  # predictions are meant to change, or are the signs of the logits, which no T changes
     moved = probed.argmax(-1) != changed.argmax(-1)
     if moved.any():
         share = 100 * float(moved.double().mean())
-        warnings.warn(
+        warn(
             f"{name} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
             "inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
             RoundingWarning,
-            stacklevel=3,
         )
 
 

@@ -8,11 +8,12 @@ pass over the samples computes those of all problems.
 """
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+
+from ..utils.caller_warnings import warn
 
 # Elements of a block of samples: 1 MiB of float64 for a CPU's cache, more on accelerators.
 _CPU_BLOCK, _DEVICE_BLOCK, _FEWEST_IN_BLOCK = 2**17, 2**24, 64
@@ -116,7 +117,7 @@ class PenalizedNLL:
             pairs = [*pairs[1 - _MOST_PAIRS :], (step, change, torch.where(product > 0, 1 / product, 0.0))]
             unknowns, value, gradient = moved, new_value, new_gradient
         if (norm := float(gradient.norm(dim=1).max())) > _LARGEST_GRADIENT_NORM:
-            warnings.warn(f"the fit ended at a gradient of {norm:.2g}", stacklevel=5)
+            warn(f"the fit ended at a gradient of {norm:.2g}")
         return value, unknowns
 
     def _value(self, unknowns: Tensor) -> tuple[Tensor, Tensor]:

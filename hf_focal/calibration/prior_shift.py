@@ -5,7 +5,6 @@ logits [Saerens, Latinne, and Decaestecker, *Adjusting the Outputs of a Classifi
 2002]. This needs calibrated probabilities: correct them first.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..utils.caller_warnings import warn
 from ..utils.constants import MULTI_LABEL
 from ..validation import as_scores, as_tensor
 from .calibration_fit import CalibrationFit
@@ -100,10 +100,9 @@ def _composed(
             for name in ("train_prior", "new_prior")
         )
         if not torch.allclose(reached, old, rtol=1e-3, atol=0):
-            warnings.warn(
+            warn(
                 f"the model was already shifted to the shares {reached.tolist()}, not to the train_prior "
-                f"{old.tolist()}: both shifts are now in its probabilities",
-                stacklevel=3,
+                f"{old.tolist()}: both shifts are now in its probabilities"
             )
             logits = prior_shift(old, new, size, link).apply(reached.log() if link == "softmax" else reached.logit())
             new = logits.softmax(0) if link == "softmax" else logits.sigmoid()

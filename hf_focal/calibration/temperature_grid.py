@@ -6,7 +6,6 @@ interpolates; `Binned`, for many classes, counts the gaps in narrow bins. Both b
 """
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..metrics.bins import binned_error
+from ..utils.caller_warnings import warn
 from ..validation import Array, ProbabilityEvidence, check_largest, check_scores, probability_tolerance
 
 OBJECTIVES = ("ece", "adaece", "nll")
@@ -94,20 +94,16 @@ class GridEndWarning(UserWarning):
     """A fitted T is at an end of its grid."""
 
 
-def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklevel: int = 3) -> bool:
-    """Return whether `value` is at an end of the grid `temperatures`. If it is, warn, with `advice`.
-
-    The warning is at `stacklevel`, by default the caller's caller.
-    """
+def check_grid_end(value: float, temperatures: np.ndarray, advice: str) -> bool:
+    """Return whether `value` is at an end of the grid `temperatures`. If it is, warn, with `advice`."""
     ends = (temperatures.min(), temperatures.max())
     at_grid_end = bool(ends[0] < ends[1] and value in ends)
     if at_grid_end:
         beyond = "or the scores carry no information about the labels; " if value == ends[1] else ""
-        warnings.warn(
+        warn(
             f"the fitted T = {value:.4g} is at an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
             f"beyond, {beyond}{advice}",
             GridEndWarning,
-            stacklevel=stacklevel,
         )
     return at_grid_end
 
@@ -307,12 +303,11 @@ class Interpolated:
         return (self._weights @ sums.double()).float()
 
 
-def warn_constant(stacklevel: int = 3) -> None:
-    """Warn at `stacklevel`, by default the caller's caller, that the logits are constant and T is therefore 1."""
-    warnings.warn(
+def warn_constant() -> None:
+    """Warn that the logits are constant and T is therefore 1."""
+    warn(
         "the logits are constant: each sample has the same logit for all classes, so no T changes the "
-        "probabilities; T = 1",
-        stacklevel=stacklevel,
+        "probabilities; T = 1"
     )
 
 

@@ -6,7 +6,6 @@ the T fitted by NLL. `temperature_grid` explains how ECE and NLL follow from eac
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..metrics import CalibrationMetrics, adaptive_calibration_error
 from ..metrics.bins import bin_index, binned_error
+from ..utils.caller_warnings import warn
 from ..validation import Array, check_count, check_sigmoid_scores
 from .fitted_temperature import Temperature
 from .temperature_grid import (
@@ -124,7 +124,7 @@ def fit_temperature(
     else:
         value, at_grid_end = nll_temperature(samples)
         if at_grid_end:
-            warnings.warn(NO_INFORMATION["softmax"], NoInformationWarning, stacklevel=2)
+            warn(NO_INFORMATION["softmax"], NoInformationWarning)
         candidates = np.array([value])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
@@ -134,9 +134,7 @@ def fit_temperature(
         grid_of_t = grid_text(temperatures)
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
     if ece_after > ece_before and nll_after > nll_before:
-        warnings.warn(
-            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: include 1 in the grid", stacklevel=2
-        )
+        warn(f"T = {value:.4g} makes ECE and NLL of the calibration set worse: include 1 in the grid")
     return Temperature(
         value=value,
         objective=objective,
@@ -188,6 +186,10 @@ class NoInformationWarning(UserWarning):
     """The logits say less about the labels than chance, so T is at the end of its range."""
 
 
+class NoTemperatureWarning(UserWarning):
+    """The NLL falls as T -> 0, so no T is the best one, and T is 1."""
+
+
 class UnsuitableLogitsError(InputError):
     """Logits without any fault of their own have no such correction."""
 
@@ -207,10 +209,10 @@ def nll_temperature(samples: CalibrationSamples) -> tuple[float, bool]:
         label_gap, chance_gap, lambda beta, dtype: _gap_moments(samples, beta, dtype, has_masks)
     )
     if value is None:
-        warnings.warn(
+        warn(
             f"no T can be fitted, so T = 1: all {len(samples)} samples are predicted correctly, and the NLL falls as "
-            "T -> 0; use a larger calibration set",
-            stacklevel=3,
+            "T -> 0; use a larger calibration set, or a bias correction, which is regularized",
+            NoTemperatureWarning,
         )
     return value or 1.0, at_end
 
@@ -315,9 +317,7 @@ def _fit_sigmoid(
             "labels", f"must have at least one that is not {ignore_index} or NaN, got none of {known.numel()}"
         )
     if ((z >= 0) & (z <= 1)).all():
-        warnings.warn(
-            "all logits are in [0, 1]: if they are probabilities p, give torch.logit(p) instead", stacklevel=3
-        )
+        warn("all logits are in [0, 1]: if they are probabilities p, give torch.logit(p) instead")
     at_grid_end, values, fallback = False, [], []
     signed = torch.where(one, z, -z)
     if (known & (signed == -math.inf)).any():
@@ -326,16 +326,16 @@ def _fit_sigmoid(
         )
     if objective == "ece":
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
-        at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
+        at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     else:
         shared, at_grid_end = _sigmoid_optimum(signed[known])
         if at_grid_end:
-            warnings.warn(NO_INFORMATION["sigmoid"], NoInformationWarning, stacklevel=3)
+            warn(NO_INFORMATION["sigmoid"], NoInformationWarning)
         elif shared is None:
-            warnings.warn(
+            warn(
                 "no T can be fitted, so T = 1: the signs of the logits predict all labels, or the logits are 0; use a "
-                "larger calibration set",
-                stacklevel=3,
+                "larger calibration set, or Platt scaling, which is regularized",
+                NoTemperatureWarning,
             )
         value = 1.0 if shared is None else shared
     divisor: Any = value

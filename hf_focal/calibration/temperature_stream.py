@@ -57,22 +57,20 @@ class TemperatureCurves:
     num_bins: int
     are_constant: bool = False
 
-    def fit(self, objective: str = "nll", stacklevel: int = 2) -> Temperature:
+    def fit(self, objective: str = "nll") -> Temperature:
         """Return the temperature of the grid with the smallest NLL or, with `objective="ece"`, the smallest ECE.
 
         In a tie, the first temperature of the grid wins. For constant logits, T is 1. Constant logits, and a T at an
-        end of the grid, cause a warning at `stacklevel`. Unlike in `fit_temperature`, `"nll"` tries only the grid.
+        end of the grid, cause a warning. Unlike in `fit_temperature`, `"nll"` tries only the grid.
         """
         check_objective(objective, STREAM_OBJECTIVES)
         value, ece, nll, at_grid_end, grid = 1.0, self.ece_before, self.nll_before, False, ""
         if self.are_constant:
-            warn_constant(stacklevel + 1)
+            warn_constant()
         else:
             best = int((self.ece if objective == "ece" else self.nll).argmin())
             value, ece, nll = (float(values[best]) for values in (self.temperatures, self.ece, self.nll))
-            at_grid_end = check_grid_end(
-                value, self.temperatures, "use a wider grid, as TemperatureStream(grid=...)", stacklevel + 1
-            )
+            at_grid_end = check_grid_end(value, self.temperatures, "use a wider grid, as TemperatureStream(grid=...)")
             grid = grid_text(self.temperatures)
         return Temperature(
             *(value, objective, self.ece_before, ece, self.nll_before, nll, self.num_samples, self.num_bins),
@@ -165,7 +163,7 @@ class TemperatureStream(BatchBuffer):
 
     def fit(self, objective: str = "nll") -> Temperature:
         """Return the temperature fitted to all samples so far, as `compute().fit(objective)` does."""
-        return self.compute().fit(objective, stacklevel=3)
+        return self.compute().fit(objective)
 
     def _check_num_classes(self, num_classes: int) -> None:
         known = self._waiting_classes or self._num_classes

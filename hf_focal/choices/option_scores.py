@@ -3,7 +3,6 @@
 import hashlib
 import json
 import string
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..tasks.label_numbers import answer_numbers
+from ..utils.caller_warnings import warn
 from ..utils.weights_hash import hash_weights
 from .continuations import after_prompts, goes_on_from_its_cache
 from .option_encoding import EncodedQuestions, Question, encode_choices
@@ -76,7 +76,7 @@ def score_choices(
     encoded = encode_choices(model, tokenizer, questions, choices, scoring)
     temperature, problem = option_temperature(model.config, scoring)
     if problem:
-        warnings.warn(problem, stacklevel=2)
+        warn(problem)
     scores = score_encoded(model, encoded, batch_size, folder)
     return scores if temperature is None else temperature.apply(scores)
 

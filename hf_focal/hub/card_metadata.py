@@ -1,6 +1,5 @@
 """The front matter of a card: what the Hub reads of a model and its results, also what it has of the base model."""
 
-import warnings
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import one_line
 from ..metrics.metric_table import METRICS
+from ..utils.caller_warnings import warn
 from .card_contents import CardContents
 from .hub_ids import hub_id
 
@@ -81,10 +81,9 @@ def read_base_metadata(name: str | None) -> Mapping[str, Any]:
         try:
             return ModelCard(file.read_text(encoding="utf-8")).data.to_dict()
         except Exception as error:  # whatever the parser of YAML and that of cards raise
-            warnings.warn(
+            warn(
                 f"the new card takes no license and no language from {str(file)!r}, which cannot be read: "
-                f"{one_line(error)}",
-                stacklevel=2,
+                f"{one_line(error)}"
             )
             return {}
     if hub_id(name) is None:

@@ -34,7 +34,7 @@ def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
     settings, modules = (_read(name, file) for file in (_SETTINGS, _MODULES))
     if not isinstance(settings, dict) or settings.get("model_type") != "CrossEncoder":
         return
-    if not isinstance(modules, list) or [module.get("path") for module in modules] != [""]:
+    if not isinstance(modules, list) or [_path(module) for module in modules] != [""]:
         return
     if one_logit:
         settings["activation_fn"] = _SIGMOID
@@ -42,6 +42,10 @@ def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
     for file, values in ({_SETTINGS: settings, _MODULES: modules} | tokenization).items():
         if values is not None:
             write_whole(folder / file, json.dumps(values, indent=2) + "\n")
+
+
+def _path(module: Any) -> Any:
+    return module.get("path") if isinstance(module, dict) else None
 
 
 def _read(name: str, file: str) -> Any:

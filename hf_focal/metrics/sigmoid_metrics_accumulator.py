@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import InputError
-from ..validation import Array, check_probability_range, check_sigmoid_scores, check_sigmoid_shapes
+from ..validation import (
+    Array,
+    as_scores,
+    check_probability_range,
+    check_sigmoid_scores,
+    check_sigmoid_shapes,
+    probability_tolerance,
+)
 from .batch_buffer import is_on_host
 from .bins import bin_index, bin_sums
 from .kernel_smoothing import SmoothReliability
@@ -64,10 +71,12 @@ class LabelMetrics(CalibrationMetrics):
             raise InputError("logits", f"must have {known} labels as before, got {num_classes}")
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
-        """Add labels (..., L) and the probabilities (..., L), in [0, 1], that the labels are 1."""
+        """Add labels (..., L) and the probabilities (..., L), in [0, 1] up to rounding, that the labels are 1."""
         self._flush()
+        tolerance = probability_tolerance(as_scores("probabilities", probabilities).dtype)
         p, one, known = check_sigmoid_scores("probabilities", probabilities, labels, self.ignore_index)
-        check_probability_range("probabilities", p[known], 0)
+        check_probability_range("probabilities", p[known], tolerance)
+        p = p.clamp(0, 1)
         self._add_rows(p, torch.logit(p), one, known)
 
     def _add_rows(self, p: torch.Tensor, z: torch.Tensor, one: torch.Tensor, known: torch.Tensor) -> None:

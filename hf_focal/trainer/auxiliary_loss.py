@@ -57,16 +57,28 @@ class AuxiliaryLoss:
 
     def mean(self, accelerator: Accelerator) -> float | None:
         """Return the mean of the terms on all processes since the last log, or None without terms; reset `running`."""
-        if self.running is None:
+        sums, self.running = self._sums(accelerator), None
+        if sums is None:
             return None
-        total, share = accelerator.reduce(self.running, "sum").tolist()
-        self.running = None
+        total, share = sums.tolist()
         return total / max(share, 1e-9)
 
     def state(self, accelerator: Accelerator) -> list[float] | None:
         """Replace `running` by its average over all processes, and return this average as a list (None if not set)."""
-        self.running = None if self.running is None else accelerator.reduce(self.running, "mean")
+        sums = self._sums(accelerator)
+        self.running = None if sums is None else sums / accelerator.num_processes
         return None if self.running is None else self.running.tolist()
+
+    def _sums(self, accelerator: Accelerator) -> Tensor | None:
+        """Return the sums of `running`, (2,), over all processes; None if none of them has terms.
+
+        Every process takes part, with or without terms, as the others would wait for it.
+        """
+        parts = torch.zeros(3, device=accelerator.device)
+        if self.running is not None:
+            parts[:2], parts[2] = self.running, 1
+        parts = accelerator.reduce(parts, "sum")
+        return parts[:2] if parts[2] else None
 
     def _coefficient(self, field: str) -> float:
         config: Any = getattr(self._model, "config", None)

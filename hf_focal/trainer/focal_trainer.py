@@ -51,7 +51,7 @@ from ..reports import RunResult, write_report
 from ..reports.output_folder import write_results
 from ..reports.wording.model_warnings import warnings_of
 from ..reports.wording.next_steps import steps_after_training
-from ..scores.analysis.examples import find_examples
+from ..scores.analysis.example_selection import find_examples
 from ..scores.correction_files.correction_json import write_correction
 from ..scores.meanings import Link
 from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
@@ -662,7 +662,7 @@ class FocalTrainer(Trainer):
         collected = self.collect(dataset, store)
         curves = collected.compute() if isinstance(collected, TemperatureStream) else None
         if curves is not None:
-            temperature = curves.fit(objective, stacklevel=3)
+            temperature = curves.fit(objective)
         else:
             logits, labels = collected
             options: Any = {"link": self.link, "per_label": per_label}

@@ -8,7 +8,6 @@ import inspect
 import json
 import logging
 import os
-import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -24,6 +23,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import has_length
 
 from ..errors import require
+from ..utils.caller_warnings import warn
 from ..utils.model_wrappers import plain_submodules
 
 _logger = logging.getLogger(__name__)
@@ -69,10 +69,9 @@ def check_setup(trainer: Trainer) -> None:
         "each other",
     )
     if args.world_size == 1 and _should_be_several():
-        warnings.warn(
+        warn(
             "`accelerate launch` started one process, as it does on CPUs, although --num_processes or its config asks "
-            "for several: start two with `torchrun --nproc_per_node 2` in the place of `accelerate launch`",
-            stacklevel=2,
+            "for several: start two with `torchrun --nproc_per_node 2` in the place of `accelerate launch`"
         )
 
 

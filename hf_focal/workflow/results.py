@@ -21,7 +21,7 @@ from ..reports.results.result_sections import (
     ThresholdSection,
 )
 from ..scores.analysis.comparisons import drift, group_metrics
-from ..scores.analysis.examples import are_few, find_examples
+from ..scores.analysis.example_selection import are_few, find_examples
 from ..scores.sets.score_set import ScoreSet
 from ..sources.source import BaseSource, Data, Samples
 from ..utils.json_values import from_json
@@ -106,7 +106,7 @@ def run_result(
         temperature,
         before,
         after,
-        intervals=source.has_independent_samples and (before.has_samples or before.has_independent_sums),
+        intervals=source.has_independent_samples,
         label_names=scores.score_names,
         data=replace(source.data_section(scores), measured_on=scores.data_name),
         fit=sections.fit,

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -343,3 +344,32 @@ def test_the_help_of_the_recipes_names_every_method(recipe):
     text = (Path(__file__).parents[2] / "recipes" / f"{recipe}.py").read_text(encoding="utf-8")
     listed = re.search(r"method: .*?\"help\": \"([^\[]*)", text, flags=re.DOTALL)[1]
     assert {*re.findall(r"\w+", listed)} == {*METHODS, "auto"}
+
+
+def _all_right(link):
+    generator = torch.Generator().manual_seed(0)
+    if link == "sigmoid":
+        logits = 3 * torch.randn(99, 1, generator=generator)
+        return logits, (logits > 0).long()
+    labels = torch.arange(99) % 3
+    return 6 * torch.nn.functional.one_hot(labels, 3) + 0.3 * torch.randn(99, 3, generator=generator), labels
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_without_errors_auto_says_what_a_temperature_warns_of(link):
+    logits, labels = _all_right(link)
+    expected = "no T can be fitted, so T = 1: .*; use a larger calibration set, or .*, which is regularized"
+    with pytest.warns(UserWarning, match=expected) as caught:
+        assert fit_correction(logits, labels, "temperature", link=link).correction.is_identity
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = fit_correction(logits, labels, link=link)
+    assert fit.chosen in ("bias", "platt")
+    assert fit.reason.endswith(
+        "; all 99 samples are predicted correctly, so no T alone can be fitted, and only regularization limits the "
+        "correction: use a larger calibration set"
+    )
+    labels = labels.clone()
+    labels[:10] = 1 - labels[:10].clamp(max=1)
+    assert "predicted correctly" not in fit_correction(logits, labels, link=link).reason

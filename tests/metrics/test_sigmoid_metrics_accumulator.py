@@ -153,3 +153,15 @@ def test_confidences_have_no_sigmoid():
     metrics = CalibrationMetrics(link="sigmoid", classwise=False)
     with pytest.raises(ValueError, match="link must be 'softmax' for confidences, got 'sigmoid'"):
         metrics.update_from_confidences(torch.tensor([0.5]), torch.tensor([True]))
+
+
+@pytest.mark.parametrize("link", ["sigmoid", "softmax"])
+def test_probabilities_may_be_off_by_rounding(link):
+    p = np.array([[1.0000001, -1e-8], [0.3, 0.7]], np.float32)
+    labels = np.array([0, 1]) if link == "softmax" else np.array([[1, 0], [0, 1]])
+    found, expected = (CalibrationMetrics(link=link) for _ in range(2))
+    found.update_from_probabilities(p, labels)
+    expected.update_from_probabilities(p.clip(0, 1), labels)
+    assert found.compute() == pytest.approx(expected.compute(), abs=1e-6, nan_ok=True)
+    with pytest.raises(ValueError, match=r"probabilities must be in \[0, 1\], got values from .* to 1.001"):
+        found.update_from_probabilities(np.array([[1.001, 0.0]], np.float32), labels[:1])

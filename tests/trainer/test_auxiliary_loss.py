@@ -74,6 +74,14 @@ def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
         assert actual["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
 
 
+@pytest.mark.slow
+def test_a_process_without_terms_takes_part_in_the_sums(tmp_path):
+    output_of(start("uneven_auxiliary_loss.py", 2, tmp_path))
+    found = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    expected = {"mean of some": 6.0, "state of some": [1.5, 0.25], "mean of none": None, "state of none": None}
+    assert found == [expected, expected]
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_soft_target_counts_as_one_item(reduction):
     class Model(torch.nn.Module):

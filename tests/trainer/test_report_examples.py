@@ -86,6 +86,16 @@ def test_rows_without_a_text_have_their_numbers(tmp_path):
     assert shown(tmp_path) == wanted
 
 
+def test_rows_with_an_ignored_label_are_not_shown(tmp_path):
+    trainer, test = trainer_of(tmp_path), rows(50, seed=2)
+    wanted = expected(trainer.model, test)
+    ignored = {wanted[0].pop(0), wanted[1].pop(0)}
+    trainer.report([row | {"labels": -100} if number in ignored else row for number, row in enumerate(test)])
+    found = shown(tmp_path)
+    assert [part[:10] for part in found] == [[f"row {row}" for row in part[:10]] for part in wanted]
+    assert not {f"row {row}" for row in ignored} & {*found[0], *found[1]}
+
+
 def test_a_column_of_texts_is_shown_as_it_is(tmp_path, tokenizer):
     test = rows(50, seed=2)
     columns = [

@@ -453,8 +453,11 @@ def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
     names = [trained_models.COLORS[number] for number in logits.argmax(-1).tolist()]
     rows.remove_columns("label").add_column("label", names).to_parquet(tmp_path / "right.parquet")
     with pytest.warns(UserWarning, match="no T can be fitted, so T = 1"):
-        result = calibrate_model(case.folder, str(tmp_path / "right.parquet"))
+        result = calibrate_model(case.folder, str(tmp_path / "right.parquet"), method="temperature")
     assert result.temperature.value == 1
+    chosen = calibrate_model(case.folder, str(tmp_path / "right.parquet"))
+    expected = "samples are predicted correctly, so no T alone can be fitted: use a larger calibration set"
+    assert chosen.fit.cross_fit.method == "none" and expected in summary(chosen)
     assert evaluate_model(case.folder, str(tmp_path / "right.parquet")).pre["error"] == 0
 
 

@@ -162,7 +162,7 @@ def _class_bins(names: Sequence[str], before: CalibrationMetrics, after: Calibra
     grid = np.zeros(len(count), int)
     if isinstance(before, LabelMetrics):
         num_samples = ones.sum(1)
-        if before.keep_samples:
+        if before.has_samples:
             grid = (count[:, 0] > _RARE * count.sum(1)).astype(int)
     else:
         num_samples = before.label_counts

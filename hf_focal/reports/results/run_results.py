@@ -283,11 +283,12 @@ class RunResult:
         """Make a result from a test set's metrics before and after a correction.
 
         `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
-        ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
-        multi-label model's labels, in the order of its logits. The others are fields of the result: `loss` is `name`
-        by default, if this is a loss, and `details` may have the sections, too, in their JSON form.
+        ``intervals=False`` for pixels and tokens, which are not independent samples. Several labels whose samples are
+        not kept have no intervals either. `label_names` are the names of a multi-label model's labels, in the order of
+        its logits. The others are fields of the result: `loss` is `name` by default, if this is a loss, and `details`
+        may have the sections, too, in their JSON form.
         """
-        pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
+        pre, bins, pre_intervals = before.compute(), before.bins(), _intervals(before) if intervals else {}
         named: dict[str, Any] = {"data": data, "fit": fit, "subsets": subsets, "notes": notes}
         named |= {"thresholds": thresholds, "prior": prior, "drift": drift}
         sections = sections_of(details or {}) | {name: value for name, value in named.items() if value is not None}
@@ -302,13 +303,17 @@ class RunResult:
             pre=pre,
             post=pre if after is None else after.compute(),
             pre_intervals=pre_intervals,
-            post_intervals=after.bootstrap() if intervals and after is not None else pre_intervals,
+            post_intervals=_intervals(after) if intervals and after is not None else pre_intervals,
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
             data=replace(recorded, date=recorded.date or datetime.date.today().isoformat()),
             **sections | {"subsets": replace(sections["subsets"], **measured)},
         )
+
+
+def _intervals(metrics: CalibrationMetrics) -> dict[str, tuple[float, float]]:
+    return metrics.bootstrap() if metrics.has_samples or metrics.has_independent_sums else {}
 
 
 def shared_axes(runs: Sequence[RunResult]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from ...calibration.calibration_fit import score_trade
 from ..figures.reliability_marks import wilson_interval
 from ..results.run_results import RunResult
+from .number_format import differing_decimals
 
 SMALL_ECE = 0.02  # probabilities with a larger ECE are not called right, even if they are right on average
 
@@ -45,8 +46,9 @@ def _of_probabilities(result: RunResult) -> tuple[str, str]:
     if not gap:
         verdict = "right on average"
         verdict += ", but not at every level" if is_miscalibrated(result.pre_intervals) else ""
-    before = f"probabilities {verdict}: {100 * mean:.1f}% on average, and {100 * share:.1f}% {result.outcome}"
-    return before, f"{100 * mean_after:.1f}%"
+    digits = differing_decimals(mean, share, 1) if gap else 1
+    numbers = f"{100 * mean:.{digits}f}% on average, and {100 * share:.{digits}f}% {result.outcome}"
+    return f"probabilities {verdict}: {numbers}", f"{100 * mean_after:.{digits}f}%"
 
 
 def _of_confidences(result: RunResult) -> tuple[str, str]:
@@ -57,10 +59,11 @@ def _of_confidences(result: RunResult) -> tuple[str, str]:
     if not gap:
         verdict = "neither over- nor underconfident on average"
         verdict += ", but not calibrated at every level" if is_miscalibrated(result.pre_intervals) else ""
-    before = f"{verdict}: says {100 * confidence:.0f}%, right {100 * accuracy:.0f}%"
+    digits = differing_decimals(confidence, accuracy, 0) if gap else 0
+    before = f"{verdict}: says {100 * confidence:.{digits}f}%, right {100 * accuracy:.{digits}f}%"
     new_confidence, new_accuracy = (result.post.get(name, math.nan) for name in ("confidence", "accuracy"))
-    changed = f", right {100 * new_accuracy:.0f}%" if new_accuracy != accuracy else ""
-    return before, f"says {100 * new_confidence:.0f}%{changed}"
+    changed = f", right {100 * new_accuracy:.{digits}f}%" if new_accuracy != accuracy else ""
+    return before, f"says {100 * new_confidence:.{digits}f}%{changed}"
 
 
 def _of_ece(result: RunResult) -> tuple[str, str]:

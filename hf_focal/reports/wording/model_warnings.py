@@ -15,7 +15,7 @@ from ...tasks.task import Unit, unit_of
 from ..results.measured_sections import entropy_terms
 from ..results.result_sections import ClassChanges
 from ..results.run_results import RunResult
-from .number_format import sentence
+from .number_format import differing_decimals, sentence
 
 # A gap between the mean probability and the frequency is reported if it exceeds this share of the rarer answer, and
 # `_ERRORS` standard errors of the frequency.
@@ -147,7 +147,8 @@ def _error_warnings(result: RunResult, name: str) -> list[str]:
     if (counts := _found_and_lost(result)) is not None:
         is_worse = counts[1] - counts[0] > _ONE_SIDED * math.sqrt(sum(counts))
     compared = "is wrong more often than" if is_worse else "is not shown to be right more often than"
-    text = f"{name} {compared} {answer}: an error of {100 * error:.1f}% against {100 * base:.1f}%"
+    digits = differing_decimals(error, base, 1) if is_worse else 1
+    text = f"{name} {compared} {answer}: an error of {100 * error:.{digits}f}% against {100 * base:.{digits}f}%"
     if is_error_changed(result):
         too = "" if is_no_better_by_correction(result) else " too,"
         text = f"After the correction, {text}; before it,{too} the error was {100 * result.pre['error']:.1f}%"

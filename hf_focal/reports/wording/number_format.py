@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from ...metrics.metric_table import METRICS
 
 MISSING = "–"  # not measured, or NaN
+_MOST_DECIMALS = 15  # that a float has
 
 
 def sentence(text: str) -> str:
@@ -16,6 +17,12 @@ def sentence(text: str) -> str:
 def format_number(value: float | None, factor: float, decimals: int) -> str:
     """Format a value times a factor; None and NaN become `MISSING`."""
     return MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
+
+
+def differing_decimals(first: float, second: float, fewest: int) -> int:
+    """Return how many decimals, at least `fewest`, show that two different shares, as percentages, are different."""
+    shown = (n for n in range(fewest, _MOST_DECIMALS) if f"{100 * first:.{n}f}" != f"{100 * second:.{n}f}")
+    return fewest if first == second else next(shown, _MOST_DECIMALS)
 
 
 def format_interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:

@@ -28,7 +28,7 @@ from .model_warnings import (
     never_predicted_by_correction,
     ranks_classes,
 )
-from .number_format import format_metric, metric_interval, sentence
+from .number_format import differing_decimals, format_metric, metric_interval, sentence
 
 # Verdicts mention what a correction costs if it raises the error, or lowers F1, by this much.
 _COST = 0.005
@@ -88,7 +88,8 @@ def remaining_miscalibration(result: RunResult) -> str:
         mean, share, size = (result.post.get(name, nan) for name in ("confidence", "accuracy", "num_samples"))
         before = result.pre.get("confidence", nan), result.pre.get("accuracy", nan)
         subject, kinds = "the model is", ("underconfident", "overconfident")
-        numbers = f": it says {100 * mean:.0f}% and is right {100 * share:.0f}% of the time"
+        digits = differing_decimals(mean, share, 0)
+        numbers = f": it says {100 * mean:.{digits}f}% and is right {100 * share:.{digits}f}% of the time"
     gap = gap_beyond_noise(mean, share, size)
     if isnan(gap):
         return f"After {result.correction}, the ECE is still {ece}."

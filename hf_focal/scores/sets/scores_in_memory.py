@@ -11,7 +11,9 @@ from ...calibration.clusters import are_clustered
 from ...calibration.prior_shift import count_labels
 from ...calibration.thresholds import ThresholdSamples, threshold_samples
 from ...errors import InputError
+from ...losses.base_loss import IGNORE_INDEX
 from ...metrics import CalibrationMetrics
+from ...validation import Array, as_tensor
 from ..meanings import Link, ScoreKind
 from ..schema.schema import Schema
 from .saved_scores import write_scores
@@ -28,8 +30,8 @@ class Scores:
     Attributes:
         logits: (N, K), float64, or float32 if all were given so. Probabilities become logits by their logarithm, or by
             log p - log(1 - p) with a sigmoid. (N, 0) if only confidences are known.
-        labels: (N,) int64; with a sigmoid (N, K) float64, each 0, 1, or NaN for unknown; for confidences (N,) bool,
-            whether the prediction is correct; None if there are none.
+        labels: (N,) int64, -100 for unknown; with a sigmoid (N, K) float64, each 0, 1, or NaN for unknown, which
+            replaces -100; for confidences (N,) bool, whether the prediction is correct; None if there are none.
         link: "softmax", or "sigmoid" for one score or several labels per sample.
         classes: the names of the classes or labels in the order of the logits; () if they have none. For one logit,
             both classes may be named, the positive one last.
@@ -66,6 +68,10 @@ class Scores:
 
     keys = None
     has_all_rows = True
+
+    def __post_init__(self) -> None:
+        if self.link == "sigmoid" and self.labels is not None:
+            object.__setattr__(self, "labels", _with_nan(self.labels))
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -186,6 +192,13 @@ class Scores:
             for name in ("labels", "groups", "clusters", "confidences")
         }
         return replace(self, logits=self.logits[rows], **parts)
+
+
+def _with_nan(labels: Array) -> np.ndarray:
+    """Return the labels of a sigmoid with NaN in place of -100, which trainers and models have for unknown labels."""
+    values = labels if isinstance(labels, np.ndarray) else as_tensor("labels", labels).cpu().double().numpy()
+    ignored = values == IGNORE_INDEX
+    return np.where(ignored, np.nan, values) if ignored.any() else values
 
 
 def check_has_classes(argument: str, scores: ScoreSet) -> None:

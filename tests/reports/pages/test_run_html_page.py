@@ -13,7 +13,7 @@ from browser import Browser, needs_browser
 from hf_focal import InputError, calibrate_scores, evaluate_scores
 from hf_focal.reports import RunResult
 from hf_focal.reports.pages.charts import reliability_chart
-from hf_focal.scores.analysis.examples import find_examples
+from hf_focal.scores.analysis.example_selection import find_examples
 from hf_focal.sources.source import Data, Samples
 from hf_focal.sources.table import TableSource
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_focal import fit_temperature
+from hf_focal import CalibrationMetrics, fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.results import run_results
@@ -120,3 +120,14 @@ def test_no_two_entries_of_the_details_have_one_name():
     names = ["notes", *(key for key, _ in run_results._NESTED.values())]
     names += [key_of(part) for kind in run_results._FLAT.values() for part in fields(kind)]
     assert len(names) == len({*names}) > 20
+
+
+@pytest.mark.parametrize("intervals", [True, False])
+def test_several_labels_need_no_samples(intervals):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(500, 3, generator=generator) - 5
+    metrics = CalibrationMetrics(link="sigmoid", keep_samples=10)
+    metrics.update(logits, (torch.rand(500, 3, generator=generator) < torch.sigmoid(logits)).long())
+    assert not metrics.has_samples
+    result = RunResult.from_metrics("m", None, metrics, None, intervals=intervals)
+    assert result.pre["num_samples"] == 500 and result.pre_intervals == {}

@@ -523,3 +523,31 @@ def test_test_data_with_the_old_shares_do_not_blame_a_prior_shift(link, tmp_path
     title = f"the correction ({result.correction_title(3)})"
     assert title in text.replace("The", "the") and "do not show" not in text
     assert result.method != "temperature" and result.prior.test_prior == pytest.approx(new, abs=0.01)
+
+
+def test_numbers_that_differ_beyond_noise_are_never_told_as_equal(tmp_path):
+    labels = torch.arange(300) % 3
+    logits = 20 * torch.nn.functional.one_hot(torch.cat([labels[:1] + 1, labels[1:]]), 3).double()  # one is wrong
+    result = measured(logits, labels)
+    assert headline_of(result) == "Overconfident: says 100.0%, right 99.7%."
+    assert headline_of(result) in text_of_card(result) and headline_of(result) in " ".join(verdict(result))
+    corrected = measured(logits, labels, temperature=replace(FITTED, value=1.1))
+    assert "says 100.0%, right 99.7%; after T = 1.1: says 100.0%" in headline_of(corrected)
+    same = measured(torch.tensor([[2.0, 0.0]]).repeat(100, 1), (torch.arange(100) % 8 == 0).long())
+    assert headline_of(same) == "Neither over- nor underconfident on average: says 88%, right 87%."
+    rare = measured(torch.full((10**6, 1), -7.6), (torch.arange(10**6) % 1700 == 0).float()[:, None], "sigmoid")
+    assert headline_of(rare).startswith("Probabilities too low: 0.05% on average, and 0.06% ")
+
+
+def test_what_a_correction_leaves_has_numbers_that_differ():
+    result = corrected_by(6.0)
+    post = result.post | {"confidence": 0.6412, "accuracy": 0.6439, "num_samples": 10**6}
+    assert "says 64.1% and is right 64.4% of the time" in " ".join(verdict(replace(result, post=post)))
+
+
+def test_an_error_that_is_larger_than_that_of_the_majority_is_not_told_as_equal():
+    labels = np.arange(20_000) % 25 == 0
+    logits = np.stack([np.full(20_000, 2.0), np.zeros(20_000)], 1)
+    logits[1:9] = 0.0, 2.0  # none of which is of the second class
+    (first, *_) = warnings_of(measured(logits, labels.astype(int)))
+    assert first.startswith("m is wrong more often than always answering '0': an error of 4.04% against 4.00%")

@@ -96,3 +96,15 @@ def test_rows_without_a_known_label_are_left_out_of_a_file(tmp_path):
 def test_a_file_of_scores_is_a_parquet_file(tmp_path):
     with pytest.raises(InputError, match=r"save_scores must end in .parquet, got .*s\.csv"):
         Scores(LOGITS, SETS[:, 1].astype(int)).save_rows(tmp_path / "s.csv")
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_ignored_labels_come_back_as_unknown(width, tmp_path):
+    labels = np.where(np.isnan(SETS), -100, SETS).astype(int)[:, :width]
+    labels[5] = -100
+    scores = Scores(LOGITS[:, :width], labels, "sigmoid")
+    write_scores(tmp_path / "s.parquet", scores)
+    read = read_scores(tmp_path / "s.parquet")
+    known = (labels != -100).any(1)
+    np.testing.assert_array_equal(read.labels, np.where(labels == -100, np.nan, labels)[known])
+    assert evaluate(scores=tmp_path / "s.parquet").pre == pytest.approx(scores.measure()[0].compute(), nan_ok=True)

@@ -39,7 +39,7 @@ def find_examples(scores: Scores, inputs: Inputs, correction: Correction | None 
         rank, columns, before, after = _class_log_odds(scores.logits, correction)
         known, names = scores.known_labels >= 0, np.array(names_of(scores), dtype=object)
         right = columns == scores.known_labels
-        labels, predictions = names[scores.known_labels], names[columns]
+        labels, predictions = names[np.maximum(scores.known_labels, 0)], names[columns]  # those of -100 are not shown
     else:
         return _label_examples(scores, inputs, correction)
     mistakes = _largest(np.where(known & ~right, rank, -np.inf))
