@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -108,7 +107,8 @@ def fit_correction(
     measured = _measure_candidates(samples, fold_fits, folds, has_changes=method == "auto")
     chosen, strength, reason = candidates[-1], 1.0, ""
     if method == "auto":
-        with _without_warnings_of_t():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoTemperatureWarning)  # the reason says it
             temperature = fits["temperature"] if fits else as_correction(samples.fit("temperature", bias))
         p_value = _p_value(temperature.apply(samples.logits.double()), samples)
         chosen, strength, reason = _choose_correction(measured.changes, p_value)
@@ -281,7 +281,9 @@ def _fit_candidates(
     fold_fits: dict[str, list[Correction]] = {}
     for name in candidates:
         try:
-            with _without_warnings_of_t():
+            with warnings.catch_warnings():
+                for category in (NoInformationWarning, NoTemperatureWarning):
+                    warnings.simplefilter("ignore", category)  # it is said of the whole fit
                 if name == "none":
                     fold_fits[name] = []
                 elif affine is not None and name in AFFINE_METHODS:
@@ -294,15 +296,6 @@ def _fit_candidates(
             if not skips_failures or name.startswith("temperature"):
                 raise
     return fits, fold_fits
-
-
-@contextmanager
-def _without_warnings_of_t() -> Iterator[None]:
-    """Ignore what `notes`, the reason of "auto", or the warning of the chosen fit says of the whole fit."""
-    with warnings.catch_warnings():
-        for category in (NoInformationWarning, NoTemperatureWarning):
-            warnings.simplefilter("ignore", category)
-        yield
 
 
 class _Measured(NamedTuple):
