@@ -72,7 +72,10 @@ class Resamples:
         num_resamples: int,
         generator: np.random.Generator,
     ) -> "Resamples":
-        """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers."""
+        """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers.
+
+        `rows`, (N,), are numbers below a few times N, of which two differ.
+        """
         count = np.diff(starts, append=len(hits)).astype(np.float64)
         mean, rate = (np.add.reduceat(values, starts, dtype=np.float64) / count for values in (confidence, hits))
         if rows is None:
@@ -80,11 +83,12 @@ class Resamples:
         size = num_resamples, len(count)
         cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
         residual = confidence - hits - (mean - rate)[cell]
-        names, row = np.unique(rows, return_inverse=True)
+        number = np.count_nonzero(np.bincount(rows))
         columns = np.concatenate([cell, cell + len(count)])
-        sums = scipy.sparse.csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(row, 2), columns)))
+        sums = scipy.sparse.csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(rows, 2), columns)))
         covariance = (sums.T @ sums).toarray()
-        covariance[: len(count), : len(count)] -= np.outer(count, count) / len(names)
+        covariance[: len(count), : len(count)] -= np.outer(count, count) / number
+        covariance *= number / (number - 1)  # which makes it unbiased: few rows would vary too little
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0))
         drawn, noise = np.split(generator.standard_normal((num_resamples, len(root))) @ root.T, 2, axis=1)
@@ -224,11 +228,23 @@ def error_intervals(
     `ties` says where each group of ties starts. `rows`, (N,), has the row of each entry, None if each is a row of its
     own.
     """
+    if rows is not None:
+        rows = _numbers(rows)
+        if len(rows) and (rows == rows[0]).all():
+            nan = float("nan")
+            return {key: (nan, nan) for key, metric in METRICS.items() if metric.binned}
     arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     equal_width = Resamples.from_entries(starts, None, *arguments)
     equal_mass = Resamples.from_entries(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
     return _intervals(equal_width, equal_mass, level)
+
+
+def _numbers(rows: np.ndarray) -> np.ndarray:
+    """Return a number below N, or a small one as it is, for each of N rows, which may be texts or large numbers."""
+    if rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < 2 * len(rows):
+        return rows
+    return np.unique(rows, return_inverse=True)[1].reshape(-1)
 
 
 def error_intervals_of_sums(

@@ -112,6 +112,12 @@ class RunResult:
 
         return summary(self)
 
+    @property
+    def over_clusters(self) -> str:
+        """What texts say after "interval": over how many clusters it is; "" if each sample is a draw of its own."""
+        number = self.data.num_clusters
+        return "" if number is None else f" over {number:,} clusters"
+
     def _repr_html_(self) -> str:
         from ..pages.page_parts import notebook_view
 
@@ -269,7 +275,8 @@ class RunResult:
         multi-label model's labels, in the order of its logits. The others are fields of the result: `loss` is `name`
         by default, if this is a loss, and `details` may have the sections, too, in their JSON form.
         """
-        pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
+        pre, bins, pre_intervals = before.compute(), before.bins(), _intervals(before) if intervals else {}
+        num_clusters = before.num_clusters if pre_intervals else None
         named: dict[str, Any] = {"data": data, "fit": fit, "subsets": subsets, "notes": notes}
         named |= {"thresholds": thresholds, "prior": prior, "drift": drift}
         sections = sections_of(details or {}) | {name: value for name, value in named.items() if value is not None}
@@ -283,13 +290,18 @@ class RunResult:
             pre=pre,
             post=pre if after is None else after.compute(),
             pre_intervals=pre_intervals,
-            post_intervals=after.bootstrap() if intervals and after is not None else pre_intervals,
+            post_intervals=_intervals(after) if intervals and after is not None else pre_intervals,
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            data=replace(recorded, date=recorded.date or datetime.date.today().isoformat()),
+            data=replace(recorded, date=recorded.date or datetime.date.today().isoformat(), num_clusters=num_clusters),
             **sections | {"subsets": replace(sections["subsets"], **measured)},
         )
+
+
+def _intervals(metrics: CalibrationMetrics) -> dict[str, tuple[float, float]]:
+    """Return the bootstrap intervals of metrics; none if all samples are of one cluster."""
+    return {} if metrics.num_clusters == 1 else metrics.bootstrap()
 
 
 def shared_axes(runs: Sequence[RunResult]) -> str:
