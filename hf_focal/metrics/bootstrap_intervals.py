@@ -25,7 +25,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy  # which imports its parts on first use
 import torch
 
 from .bins import bin_index, equal_mass_bounds
@@ -40,6 +39,7 @@ Test = Callable[[str, np.ndarray], bool]  # whether the errors (R,) of a name pa
 _STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
 _LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
 _LUCK = 0.25  # this share of calibrated models has errors that count as luck
+_BLOCK = 2**23  # sums of rows in memory at once
 _CHANCE = 2.0  # gaps of fewer standard errors may have the other sign
 
 
@@ -84,9 +84,7 @@ class Resamples:
         cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
         residual = confidence - hits - (mean - rate)[cell]
         number = np.count_nonzero(np.bincount(rows))
-        columns = np.concatenate([cell, cell + len(count)])
-        sums = scipy.sparse.csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(rows, 2), columns)))
-        covariance = (sums.T @ sums).toarray()
+        covariance = _products_of_sums(rows, cell, residual, len(count))
         covariance[: len(count), : len(count)] -= np.outer(count, count) / number
         covariance *= number / (number - 1)  # which makes it unbiased: few rows would vary too little
         values, vectors = np.linalg.eigh(covariance)
@@ -238,6 +236,32 @@ def error_intervals(
     equal_width = Resamples.from_entries(starts, None, *arguments)
     equal_mass = Resamples.from_entries(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
     return _intervals(equal_width, equal_mass, level)
+
+
+def _products_of_sums(rows: np.ndarray, cell: np.ndarray, residual: np.ndarray, size: int) -> np.ndarray:
+    """Return Σ s sᵀ over rows, (2C, 2C): s has the number of a row's entries, and the sum of residuals, in each cell.
+
+    `rows`, `cell`, which ascends, and `residual` are of the entries, (N,), and `size` is C.
+    """
+    products, index = np.zeros((2 * size, 2 * size)), np.arange(size)
+    sizes = np.bincount(rows)
+    is_alone = sizes[rows] == 1  # for which no row of sums is needed
+    alone, values = cell[is_alone], residual[is_alone]
+    products[index, index] = np.bincount(alone, minlength=size)
+    products[index, size + index] = products[size + index, index] = np.bincount(alone, values, size)
+    products[size + index, size + index] = np.bincount(alone, values**2, size)
+    rows, cell, residual = (np.cumsum(sizes > 1) - 1)[rows[~is_alone]], cell[~is_alone], residual[~is_alone]
+    block = _BLOCK // size
+    for first in range(0, int(np.count_nonzero(sizes > 1)), block):
+        is_in = (rows >= first) & (rows < first + block)
+        row, values, stops = rows[is_in] - first, residual[is_in], np.searchsorted(cell[is_in], np.arange(size + 1))
+        sums = np.zeros((2 * size, int(row.max()) + 1))
+        for number in range(size):
+            part = slice(*stops[number : number + 2])
+            sums[number] = np.bincount(row[part], minlength=sums.shape[1])
+            sums[size + number] = np.bincount(row[part], values[part], sums.shape[1])
+        products += sums @ sums.T
+    return products
 
 
 def _numbers(rows: np.ndarray) -> np.ndarray:
