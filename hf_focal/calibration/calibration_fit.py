@@ -49,6 +49,7 @@ class CalibrationFit:
             matrix scaling fit no parameters of their own.
         curves: if a temperature was fitted to sums instead of logits, the scores at each temperature of the grid.
         dataset: the data that a trainer fitted it to.
+        cluster_notes: what to know of the samples of `dataset` with the same input.
     """
 
     correction: Correction
@@ -71,6 +72,7 @@ class CalibrationFit:
     link: str = "softmax"
     curves: TemperatureCurves | None = field(default=None, repr=False, compare=False)
     dataset: Any = field(default=None, repr=False, compare=False)
+    cluster_notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def from_temperature(cls, temperature: Temperature, link: str = "softmax") -> "CalibrationFit":

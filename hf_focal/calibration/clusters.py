@@ -5,8 +5,10 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import InputError
+from ..utils.arrow_values import numpy_values
 from ..utils.names import counted
 
 _FEWEST_CLUSTERS = 10  # with fewer clusters that were found, rather than named, the samples are not cut by them
@@ -37,7 +39,12 @@ def cluster_keys(clusters: Any, size: int) -> np.ndarray:
 
 def content_hashes(values: Iterable[Any]) -> np.ndarray:
     """Return a hash of each value, int64 (N,), which is the same in every process."""
-    digests = (blake2b(repr(value).encode("utf-8", "replace"), digest_size=8).digest() for value in values)
+    return byte_hashes(repr(value).encode("utf-8", "replace") for value in values)
+
+
+def byte_hashes(values: Iterable[Any]) -> np.ndarray:
+    """Return a hash of each value, bytes or a contiguous array, int64 (N,), which is the same in every process."""
+    digests = (blake2b(value, digest_size=8).digest() for value in values)
     return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
 
 
@@ -46,8 +53,23 @@ def are_clustered(clusters: np.ndarray | None) -> bool:
     return clusters is not None and len(np.unique(clusters)) < len(clusters)
 
 
+def cluster_numbers(clusters: np.ndarray | None) -> np.ndarray | None:
+    """Return numbers of the clusters, (N,), from 0 on; None if no two of the N samples are in one cluster."""
+    if clusters is None:
+        return None
+    encoded = pa.array(clusters).dictionary_encode()  # which hashes: to sort a million texts takes seconds
+    return numpy_values(encoded.indices) if len(encoded.dictionary) < len(clusters) else None
+
+
 def usable_clusters(
-    clusters: np.ndarray, samples: str, data_name: str, column: str, is_named: bool
+    clusters: np.ndarray,
+    samples: str,
+    data_name: str,
+    column: str,
+    is_named: bool,
+    *,
+    argument: str = "cluster_column",
+    have_intervals: bool = True,
 ) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
     """Decide whether samples are cut by their clusters, (N,), and what is known of their independence.
 
@@ -57,6 +79,8 @@ def usable_clusters(
         data_name: the name of the data.
         column: the name of the column of clusters.
         is_named: whether the user named the column as that of clusters, rather than that it was found.
+        argument: what names clusters.
+        have_intervals: whether intervals draw whole clusters, too.
 
     Returns:
         The clusters, or None for found ones that are so few that folds could not be drawn by them; whether they are
@@ -67,9 +91,11 @@ def usable_clusters(
         return clusters, True, ()
     known = f"the {len(clusters):,} {samples} of {data_name} have {counted(number, 'value')} of {column!r}"
     if is_named or number >= _FEWEST_CLUSTERS:
-        together = f"{samples} with the same value stay together in folds and for thresholds, but not for intervals"
+        uses = "in folds, for thresholds, and for intervals"
+        uses = uses if have_intervals else "in folds and for thresholds, but not for the intervals of all rows"
+        together = f"{samples} with the same value stay together {uses}"
         return clusters, True, (f"{known}: {together}",)
-    advice = "so they may depend on each other: name what is drawn independently as cluster_column"
+    advice = f"so they may depend on each other: name what is drawn independently as {argument}"
     return None, False, (f"{known}, {advice}",)
 
 

@@ -197,7 +197,8 @@ def what_was_measured(card: CardContents) -> str:
     gap = "confidence and accuracy"
     if card.has_sigmoid:
         gap = "the probability of a label and its frequency, over all labels"
-    brackets = ", followed by its 95% bootstrap interval in brackets" if "ece" in card.result.pre_intervals else ""
+    interval = f"95% bootstrap interval{card.result.over_clusters}"
+    brackets = f", followed by its {interval} in brackets" if "ece" in card.result.pre_intervals else ""
     measured = f"On {card.samples}{tokens}{sides}. ECE is the average gap between {gap}{brackets}."
     return "\n".join(filter(None, (measured, _class_balance(card))))
 

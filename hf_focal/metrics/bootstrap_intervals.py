@@ -25,7 +25,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy  # which imports its parts on first use
 import torch
 
 from .bins import bin_index, equal_mass_bounds
@@ -40,6 +39,7 @@ Test = Callable[[str, np.ndarray], bool]  # whether the errors (R,) of a name pa
 _STEPS = 14  # of a bisection: an end is off by a few thousandths of a standard error
 _LOWEST = -8.0  # the smallest τ: no gap is found to be so many standard errors larger than the observed one
 _LUCK = 0.25  # this share of calibrated models has errors that count as luck
+_BLOCK = 2**23  # sums of rows in memory at once
 _CHANCE = 2.0  # gaps of fewer standard errors may have the other sign
 
 
@@ -72,7 +72,10 @@ class Resamples:
         num_resamples: int,
         generator: np.random.Generator,
     ) -> "Resamples":
-        """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers."""
+        """Summarize entries (N,), whose cells begin at `starts`, and draw the random numbers.
+
+        `rows`, (N,), are numbers below a few times N, of which two differ.
+        """
         count = np.diff(starts, append=len(hits)).astype(np.float64)
         mean, rate = (np.add.reduceat(values, starts, dtype=np.float64) / count for values in (confidence, hits))
         if rows is None:
@@ -80,11 +83,10 @@ class Resamples:
         size = num_resamples, len(count)
         cell = np.repeat(np.arange(len(count)), count.astype(np.int64))
         residual = confidence - hits - (mean - rate)[cell]
-        names, row = np.unique(rows, return_inverse=True)
-        columns = np.concatenate([cell, cell + len(count)])
-        sums = scipy.sparse.csr_array((np.concatenate([np.ones(len(cell)), residual]), (np.tile(row, 2), columns)))
-        covariance = (sums.T @ sums).toarray()
-        covariance[: len(count), : len(count)] -= np.outer(count, count) / len(names)
+        number = np.count_nonzero(np.bincount(rows))
+        covariance = _products_of_sums(rows, cell, residual, len(count))
+        covariance[: len(count), : len(count)] -= np.outer(count, count) / number
+        covariance *= number / (number - 1)  # which makes it unbiased: few rows would vary too little
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0))
         drawn, noise = np.split(generator.standard_normal((num_resamples, len(root))) @ root.T, 2, axis=1)
@@ -224,11 +226,49 @@ def error_intervals(
     `ties` says where each group of ties starts. `rows`, (N,), has the row of each entry, None if each is a row of its
     own.
     """
+    if rows is not None:
+        rows = _numbers(rows)
+        if len(rows) and (rows == rows[0]).all():
+            nan = float("nan")
+            return {key: (nan, nan) for key, metric in METRICS.items() if metric.binned}
     arguments: Any = confidence, hits, rows, num_resamples, generator
     starts = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     equal_width = Resamples.from_entries(starts, None, *arguments)
     equal_mass = Resamples.from_entries(*_equal_mass_cells(ties, len(hits), num_bins), *arguments)
     return _intervals(equal_width, equal_mass, level)
+
+
+def _products_of_sums(rows: np.ndarray, cell: np.ndarray, residual: np.ndarray, size: int) -> np.ndarray:
+    """Return Σ s sᵀ over rows, (2C, 2C): s has the number of a row's entries, and the sum of residuals, in each cell.
+
+    `rows`, `cell`, which ascends, and `residual` are of the entries, (N,), and `size` is C.
+    """
+    products, index = np.zeros((2 * size, 2 * size)), np.arange(size)
+    sizes = np.bincount(rows)
+    is_alone = sizes[rows] == 1  # for which no row of sums is needed
+    alone, values = cell[is_alone], residual[is_alone]
+    products[index, index] = np.bincount(alone, minlength=size)
+    products[index, size + index] = products[size + index, index] = np.bincount(alone, values, size)
+    products[size + index, size + index] = np.bincount(alone, values**2, size)
+    rows, cell, residual = (np.cumsum(sizes > 1) - 1)[rows[~is_alone]], cell[~is_alone], residual[~is_alone]
+    block = _BLOCK // size
+    for first in range(0, int(np.count_nonzero(sizes > 1)), block):
+        is_in = (rows >= first) & (rows < first + block)
+        row, values, stops = rows[is_in] - first, residual[is_in], np.searchsorted(cell[is_in], np.arange(size + 1))
+        sums = np.zeros((2 * size, int(row.max()) + 1))
+        for number in range(size):
+            part = slice(*stops[number : number + 2])
+            sums[number] = np.bincount(row[part], minlength=sums.shape[1])
+            sums[size + number] = np.bincount(row[part], values[part], sums.shape[1])
+        products += sums @ sums.T
+    return products
+
+
+def _numbers(rows: np.ndarray) -> np.ndarray:
+    """Return a number below N, or a small one as it is, for each of N rows, which may be texts or large numbers."""
+    if rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < 2 * len(rows):
+        return rows
+    return np.unique(rows, return_inverse=True)[1].reshape(-1)
 
 
 def error_intervals_of_sums(

@@ -78,6 +78,7 @@ class _Measured:
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     packed: list[np.ndarray] = field(default_factory=list)
     is_second_class: list[np.ndarray] = field(default_factory=list)  # of each sample; only with two classes
+    clusters: np.ndarray | None = None  # of the samples, in the order in which they were added
     evidence: ProbabilityEvidence = field(default_factory=ProbabilityEvidence)
 
     def accumulate(self, sums: dict[str, np.ndarray]) -> None:
@@ -225,6 +226,7 @@ class CalibrationMetrics(BatchBuffer):
 
     def _add(self, blocks: Iterator[SampleBlock | ConfidenceBlock], num_classes: int) -> None:
         measured, gaps = self._state, None
+        measured.clusters = None
         for block in blocks:
             sums = {"scores": _score_sums(block, num_classes)}
             confidence, correct = block.confidence.cpu(), block.correct.cpu()
@@ -274,6 +276,7 @@ class CalibrationMetrics(BatchBuffer):
             if mine != others and None not in (mine, others):
                 raise InputError(name, f"must be the same to add samples, got {others} for {mine}")
         mine, others = self._state, other._state
+        mine.clusters = None
         mine.num_classes = others.num_classes if mine.num_classes is None else mine.num_classes
         mine.accumulate(others.sums)
         mine.packed += others.packed
@@ -301,7 +304,7 @@ class CalibrationMetrics(BatchBuffer):
         for packed in measured.packed:
             uncertainty, correct = map(torch.from_numpy, unpack(packed))
             measured.accumulate({"histogram": histogram_sums(uncertainty, 1 - uncertainty, correct)})
-        measured.packed, measured.is_second_class, measured.are_kept = [], [], False
+        measured.packed, measured.is_second_class, measured.are_kept, measured.clusters = [], [], False, None
 
     def __getstate__(self) -> dict:
         measured = self._state
@@ -434,8 +437,9 @@ class CalibrationMetrics(BatchBuffer):
             level: the probability, over draws of the samples, with which an interval contains the true error.
             seed: the seed of the resamples.
             clusters: (N,), integers or strings that are equal for samples that depend on each other, such as the
-                answers to one question. Whole clusters are then drawn. Samples are in the order in which they were
-                added, without those with `ignore_index`; with a sigmoid, each is a row of labels.
+                answers to one question; by default, those of `set_clusters`. Whole clusters are then drawn. Samples
+                are in the order in which they were added, without those with `ignore_index`; with a sigmoid, each is a
+                row of labels. A single cluster shows no variance, so the intervals are NaN.
 
         Raises InputError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), if `clusters`
         does not have one value for each sample, or, where samples are not kept, if they come in clusters: if
@@ -447,15 +451,35 @@ class CalibrationMetrics(BatchBuffer):
         if not self._bin_sums()[0].sum():
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         options: Any = self.num_bins, num_resamples, level, np.random.default_rng(seed)
+        clusters = self._state.clusters if clusters is None else np.asarray(clusters)
         if self.has_independent_sums and clusters is None:
             intervals = error_intervals_of_sums(self._bin_sums(), self._histogram_cells(), *options)
         else:
-            entries = self._sorted_entries(None if clusters is None else np.asarray(clusters))
+            entries = self._sorted_entries(clusters)
             intervals = error_intervals(*entries, *options)
         return {
             name: (min(intervals[name][0], estimate), max(intervals[name][1], estimate))
             for name, estimate in estimates.items()
         }
+
+    def set_clusters(self, clusters: np.ndarray | None) -> None:
+        """Say which samples depend on each other, as `bootstrap` takes it; if samples are added, this is forgotten.
+
+        Raises InputError if `clusters` does not have one value for each sample, or if samples are not kept.
+        """
+        if clusters is not None:
+            clusters = np.asarray(clusters)
+            check_clusters(clusters, len(self._packed("clusters")) // self._entries_per_sample)
+        self._state.clusters = clusters
+
+    @property
+    def num_clusters(self) -> int | None:
+        """The number of the clusters that `set_clusters` gave; None without them."""
+        return None if self._state.clusters is None else len(np.unique(self._state.clusters))
+
+    @property
+    def _entries_per_sample(self) -> int:
+        return 1
 
     @property
     def has_independent_sums(self) -> bool:

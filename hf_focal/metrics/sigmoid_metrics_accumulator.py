@@ -82,7 +82,7 @@ class LabelMetrics(CalibrationMetrics):
     def _add_rows(self, p: torch.Tensor, z: torch.Tensor, one: torch.Tensor, known: torch.Tensor) -> None:
         num_labels, measured = p.shape[1], self._state
         self._check_num_classes(num_labels)
-        measured.num_classes = num_labels
+        measured.num_classes, measured.clusters = num_labels, None
         nll = F.softplus(torch.where(one, -z, z))
         predicted = p >= 0.5
         sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
@@ -210,6 +210,10 @@ class LabelMetrics(CalibrationMetrics):
         return self._sum("scores", 5, self.num_classes or 1)
 
     @property
+    def _entries_per_sample(self) -> int:
+        return self.num_classes or 1
+
+    @property
     def has_independent_sums(self) -> bool:
         return not self.has_samples and self.num_classes == 1
 
@@ -217,7 +221,7 @@ class LabelMetrics(CalibrationMetrics):
         return None
 
     def _replace_samples(self) -> None:
-        self._state.packed, self._state.are_kept = [], False
+        self._state.packed, self._state.are_kept, self._state.clusters = [], False, None
 
     def _sorted_entries(
         self, clusters: np.ndarray | None

@@ -231,11 +231,12 @@ class ModelSource(BaseSource):
         with as_input_errors("dataset", name):
             path, config, part = dataset_location(argument, name, data.split, data.default_split)
         data_name = str(DataName(argument, ":".join(filter(None, (public_name(path), config))), part or None))
-        options = self.options if data.clusters else replace(self.options, cluster_column=None)
-        options = options if data.groups else replace(options, group=None)
+        options = self.options if data.groups else replace(self.options, group=None)
         with self.args.main_process_first(desc="loading the data"):
             with as_input_errors("dataset", name):
                 loaded = load_one_split(argument, name, part)
+            if not data.clusters and options.cluster_column not in loaded.column_names:
+                options = replace(options, cluster_column=None)
             samples, notes = self.select(NamedSplit(data_name, loaded), options)
         positive = positive_name(loaded.features.get(str(options.label_column)))
         return LoadedSamples(data_name, samples, tuple(notes), positive)

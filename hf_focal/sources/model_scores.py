@@ -156,13 +156,17 @@ class ModelScores:
         with _model_errors(self.model.name):
             if self.groups is not None or not self.streams:  # groups are measured by themselves, too, in the same pass
                 self.collected()
+            has_intervals = not self.model.task.unit.is_part_of_sample
+            keys = self._used_clusters().keys if has_intervals else None
             if self._collected is not None:
                 return self._collected.measure(num_bins, correction)
             trainer = self.model.trainer()
             loss, head = trainer.loss, trainer.head
-            return trainer.collect(
-                self.encoded, StreamedEvaluation(loss, num_bins, correction, head, kept_samples(head))
-            )
+            streamed = StreamedEvaluation(loss, num_bins, correction, head, kept_samples(head))
+            before, after = trainer.collect(self.encoded, streamed)
+            if keys is not None:
+                streamed.set_clusters(keys[self.encoded_rows])
+            return before, after
 
     def fit(
         self,

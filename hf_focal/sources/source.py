@@ -33,7 +33,8 @@ class Data(NamedTuple):
         argument: the name of the user's argument in errors.
         value: a file, the name of a dataset, or whatever the source takes; None if the user gave none.
         split, default_split: of a dataset.
-        groups, clusters: whether the column of groups, or of clusters, is needed.
+        groups: whether the column of groups is needed.
+        clusters: whether the column of clusters is needed; otherwise, it is read where the data have it.
     """
 
     argument: str

@@ -78,15 +78,17 @@ class TableSource(BaseSource):
                 check_same_schema(data.argument, schema, data.value.schema)
             return StatisticsInUse(data.value)
         options = replace(
-            options,
-            group=self.options.group if data.groups else None,
-            cluster_column=self.options.cluster_column if data.clusters else None,
+            options, group=self.options.group if data.groups else None, cluster_column=self.options.cluster_column
         )
         if self.text_column is None:
             rows = open_table(data.argument, data.value, options.text_columns)
         else:  # whole: the texts of rows that are far apart may be shown
             text = (self.options.label_column, self.options.correct_column, options.group, options.cluster_column)
             rows = load(data.argument, data.value, (*text, self.text_column))
+        if not data.clusters and options.cluster_column is not None:
+            table = (rows.head() if isinstance(rows, TableBatches) else rows).table
+            if options.cluster_column not in table.column_names:
+                options = replace(options, cluster_column=None)
         if isinstance(rows, TableBatches):
             return StreamedScores(rows, schema, options, self.num_bins)
         texts = None

@@ -100,8 +100,8 @@ class CollectedLogits:
         if any(gather_object([self._exceeds_limit()])):  # on any process
             self._sum_up()
             return self.sums.gather()
-        self.rows = _dataset_rows(_in_order(self.batch_rows))
-        return _concatenated(_in_order(self.batches))
+        self.rows = _dataset_rows(in_order(self.batch_rows))
+        return _concatenated(in_order(self.batches))
 
     def _exceeds_limit(self) -> bool:
         return self.sums is not None and self.num_bytes > MAX_COLLECTED_BYTES // PartialState().num_processes
@@ -205,7 +205,7 @@ class CollectedHits:
         self.batches.append((size, rows, samples))
 
     def gather(self) -> ThresholdSamples:
-        batches = _in_order(self.batches)
+        batches = in_order(self.batches)
         parts = range(len(batches[0][1]))
         scores, hits = (
             [np.concatenate([getattr(samples, name)[i] for *_, samples in batches]) for i in parts]
@@ -217,7 +217,7 @@ class CollectedHits:
         return ThresholdSamples(scores, hits, clusters, self.are_independent)
 
 
-def _in_order(batches: list[Any]) -> list[Any]:
+def in_order(batches: list[Any]) -> list[Any]:
     """Return the batches of all processes in the order of the dataset, whose batches the processes took in turn."""
     process_batches = gather_object([batches])
     return [batch for batch in chain(*zip_longest(*process_batches)) if batch is not None]
@@ -227,6 +227,20 @@ def _dataset_rows(batches: list[tuple[int, np.ndarray]]) -> np.ndarray:
     """Return rows of the dataset from (number of rows, rows of the batch) of each batch."""
     starts = np.cumsum([0, *(size for size, _ in batches)])
     return np.concatenate([start + rows for start, (_, rows) in zip(starts, batches, strict=False)])
+
+
+def rows_by_process(parts: Sequence[list[tuple[int, np.ndarray]]]) -> np.ndarray:
+    """Return rows of the dataset, those of the first process first, from the batches of each process.
+
+    A batch has its number of rows, and those of its rows that are wanted.
+    """
+    numbers = [process + len(parts) * turn for process, part in enumerate(parts) for turn in range(len(part))]
+    flat = [batch for part in parts for batch in part]
+    sizes = np.zeros(max(numbers, default=-1) + 2, np.int64)
+    sizes[[number + 1 for number in numbers]] = [size for size, _ in flat]
+    starts = sizes.cumsum()
+    rows = [starts[number] + rows for number, (_, rows) in zip(numbers, flat, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *rows])
 
 
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -73,6 +73,7 @@ from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_pass import EvaluationPass, add_metrics
 from .evaluation_sets import check_held_out, check_not_empty, evaluation_set, first_sample, same_data, set_name
+from .input_keys import InputKeys
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction, loss_of_head, without_loss
 from .model_checks import check_correction, check_model, set_problem_type
@@ -498,6 +499,10 @@ class FocalTrainer(Trainer):
         logits, targets = self.compute_loss_func.logits_and_targets(outputs, inputs["labels"])
         if not self._padding_checked and self.head in (Head.CLASSES, Head.LABELS):
             self._padding_checked = self._check_padding(model, inputs, logits)
+        if isinstance(accumulator, CombinedAccumulator):
+            for keys in accumulator.parts:
+                if isinstance(keys, InputKeys):
+                    keys.add(batch, size)
         accumulator.update(padded_positions(logits[:size], self.head, self.model), targets[:size])
 
     def _check_padding(self, model: nn.Module, inputs: dict[str, Any], logits: Tensor) -> bool:
@@ -526,10 +531,24 @@ class FocalTrainer(Trainer):
         self._measure_dataset(dataset, streamed)
         return streamed.before, streamed.after
 
-    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> None:
-        """Add labeled data, or an evaluation set with a key, to an evaluation and to other accumulators."""
-        self.collect(self._evaluation_set("dataset", dataset), CombinedAccumulator(streamed, *others))
+    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> tuple[str, ...]:
+        """Add labeled data, or an evaluation set with a key, to an evaluation and to other accumulators.
+
+        Return what to know of samples with the same input.
+        """
+        dataset, keys = self._evaluation_set("dataset", dataset), self._input_keys()
+        self.collect(dataset, CombinedAccumulator(streamed, keys, *others))
         self.confusion = streamed.confusion
+        clusters, notes = keys.usable(streamed.rows, self._data_name(dataset, "test"))
+        if clusters is not None:
+            streamed.set_clusters(clusters)
+        return notes
+
+    def _input_keys(self) -> InputKeys:
+        return InputKeys(getattr(self.model, "main_input_name", "input_ids"), self.processing_class)
+
+    def _data_name(self, dataset: Any, default: str) -> str:
+        return f"the {set_name(dataset, self.eval_dataset, default)} data"
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
@@ -612,7 +631,8 @@ class FocalTrainer(Trainer):
                 at least 10 rows of `dataset`; "temperature" with fewer, or with `per_label`.
             per_label: fit values for each label; only with sigmoids.
             clusters: a value for each row of `dataset`, such as its text; rows with equal ones may depend on each
-                other (see `hf_focal.fit_correction`). Tokens of one row always may.
+                other (see `hf_focal.fit_correction`). By default, rows with the same input, or the same first text
+                of two, if there are at least 10 different ones. Tokens of one row always may.
 
         Raises:
             InputError: what `held_out_dataset` and `hf_focal.fit_correction` raise; a model that does not classify
@@ -620,18 +640,24 @@ class FocalTrainer(Trainer):
         """
         check_correction(self.model, self.head, method or "temperature")
         dataset = self.held_out_dataset(dataset, "dataset")
-        collected = CollectedLogits(link=self.link)
-        logits, labels = self.collect(dataset, collected)
-        rows = collected.rows
+        collected, keys = CollectedLogits(link=self.link), self._input_keys()
+        (logits, labels), _ = self.collect(dataset, CombinedAccumulator(collected, keys))
+        is_known = (labels != -100).reshape(len(labels), -1).any(1).cpu().numpy()
+        require(bool(is_known.any()), "labels", "must have one that is not ignore_index -100, got none")
+        rows, notes = collected.rows, tuple[str, ...]()
+        labeled = np.unique(rows[is_known])
         if clusters is not None:
             clusters = cluster_keys(clusters, len(dataset))[rows]
-        elif len(np.unique(rows)) < len(rows):
-            clusters = rows
-        require(bool((labels != -100).any()), "labels", "must have one that is not ignore_index -100, got none")
+        else:
+            found, notes = keys.usable(labeled, self._data_name(dataset, "calibration"))
+            if found is not None:
+                clusters = found[rows]
+            elif len(np.unique(rows)) < len(rows):
+                clusters = rows
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options |= {"bias": has_bias(self.model, self._example), "clusters": clusters}
-        method = method or self._default_method(int(rows[-1]) + 1, per_label)
-        self.fit = fit = replace(fit_correction(logits, labels, method, **options), dataset=dataset)
+        fit = fit_correction(logits, labels, method or self._default_method(len(labeled), per_label), **options)
+        self.fit = fit = replace(fit, dataset=dataset, cluster_notes=notes)
         return fit
 
     def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
@@ -837,7 +863,7 @@ class FocalTrainer(Trainer):
     def _measured_result(self, dataset: Any, *accumulators: Accumulator) -> RunResult:
         """Measure a dataset, add it to other accumulators in the same pass, and return the result."""
         streamed, fit = self._new_evaluation(), self.fit
-        self._measure_dataset(dataset, streamed, *accumulators)
+        notes = self._measure_dataset(dataset, streamed, *accumulators)
         measured_name, fit_name = dataset if isinstance(dataset, str) else None, None
         if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):
             _logger.warning("the correction was fitted on these samples, so the results after it are optimistic")
@@ -850,6 +876,7 @@ class FocalTrainer(Trainer):
             streamed.after,
             self.confusion,
             gamma_history(self.state.log_history),
+            notes=notes,
             measured_on=measured_name,
             fitted_on=fit_name,
             auto_class=own_auto_class(type(without_adapter(self.model)).__name__),

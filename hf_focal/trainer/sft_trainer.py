@@ -92,8 +92,8 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         return super().held_out_dataset(self._prepared(dataset, name), name)
 
-    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> None:
-        super()._measure_dataset(self._prepared(dataset, "dataset"), streamed, *others)
+    def _measure_dataset(self, dataset: Any, streamed: StreamedEvaluation, *others: Accumulator) -> tuple[str, ...]:
+        return super()._measure_dataset(self._prepared(dataset, "dataset"), streamed, *others)
 
     def _prepared(self, dataset: Any, name: str) -> Any:
         """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""

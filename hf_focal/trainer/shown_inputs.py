@@ -45,11 +45,18 @@ def _shown_input(sample: Any, tokenizer: Any) -> Any:
 
 def is_pair(tokenizer: Any, sample: Any) -> bool:
     """Return whether a sample has as many separators as the tokenizer adds to two texts, not to one."""
-    if not isinstance(tokenizer, PreTrainedTokenizerBase) or not isinstance(sample, Mapping):
+    separators, number = pair_separators(tokenizer)
+    if not number or not isinstance(sample, Mapping):
         return False
-    separators = _separators(tokenizer)
+    return number == sum(int(token) in separators for token in sample.get("input_ids", []))
+
+
+def pair_separators(tokenizer: Any) -> tuple[set[Any], int]:
+    """Return the ids of a tokenizer's separators, and how many it adds to two texts; 0 if as many as to one."""
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return set(), 0
     one, two = map(tokenizer.num_special_tokens_to_add, (False, True))
-    return one < two == sum(int(token) in separators for token in sample.get("input_ids", []))
+    return _separators(tokenizer), two if one < two else 0
 
 
 def texts_of(tokenizer: PreTrainedTokenizerBase, input_ids: Any) -> str:

@@ -10,11 +10,12 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..calibration import Correction, TemperatureStream
+from ..calibration.clusters import cluster_numbers
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
 from ..validation import check_sigmoid_scores
-from .accumulators import class_indices
+from .accumulators import class_indices, rows_by_process
 
 # The most tokens of all processes whose confidences are kept: 67 MB, and 0.4 GB in `CalibrationMetrics.compute`. With
 # more, a histogram replaces them, so that neither memory nor what the processes send grows with them.
@@ -39,7 +40,9 @@ class StreamedEvaluation:
     The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
     of the corrected logits, with the suffix ``_corrected``. If `head` has classwise metrics, `compute` also returns
     classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
-    `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
+    `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`. After
+    `gather`, `rows` says which row of the dataset each sample of `before` and `after` is from; for pixels, tokens, and
+    spans, it is empty.
     """
 
     pass_name = "measuring"
@@ -60,12 +63,17 @@ class StreamedEvaluation:
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
         self.refined = RefinedNLL(link) if refined else None
+        self.batch_rows: list[tuple[int, np.ndarray]] = []
+        self.rows = np.zeros(0, np.int64)
         self.loss_sum: Tensor | float = 0.0
         self.num_samples = 0  # set by `compute`
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
         classes = labels if self.sigmoid else class_indices(logits, labels)
+        if self.head in (Head.CLASSES, Head.LABELS) and classes.ndim == 1 + self.sigmoid:
+            is_measured = np.full(len(classes), True) if self.sigmoid else (classes != -100).cpu().numpy()
+            self.batch_rows.append((len(classes), is_measured.nonzero()[0]))
         self.before.update(logits, classes)
         if self.correction is not None and self.after is not None:
             # Division in half precision would round.
@@ -88,12 +96,20 @@ class StreamedEvaluation:
             for metrics in (self.before, self.after):
                 if metrics is not None:
                     metrics.limit_samples(number)
-        parts = gather_object([(float(self.loss_sum), self.before, self.after, self.confusion, self.refined)])
-        loss_sums, *columns = zip(*parts, strict=True)
+        sums = float(self.loss_sum), self.batch_rows, self.before, self.after, self.confusion, self.refined
+        loss_sums, batch_rows, *columns = zip(*gather_object([sums]), strict=True)
         self.loss_sum = sum(loss_sums)
         merged: Any = (reduce(_merged, column) for column in columns)
         self.before, self.after, self.confusion, self.refined = merged
+        self.rows = rows_by_process(batch_rows)
         return self.before, self.after
+
+    def set_clusters(self, keys: np.ndarray) -> None:
+        """Say which samples depend on each other, from the keys of the clusters of the dataset's rows, (N,)."""
+        clusters = cluster_numbers(keys[self.rows])
+        for metrics in (self.before, self.after):
+            if metrics is not None and clusters is not None:
+                metrics.set_clusters(clusters)
 
     def compute(self) -> dict[str, float]:
         """Gather the sums, and return the metrics over all processes, or an empty dict if there are no samples.

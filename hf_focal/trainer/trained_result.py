@@ -17,6 +17,7 @@ def trained_result(
     confusion: ConfusionMatrix | None,
     gamma_history: list[dict[str, Any]],
     *,
+    notes: tuple[str, ...] = (),
     measured_on: str | None,
     fitted_on: str | None,
     auto_class: str | None = None,
@@ -26,6 +27,7 @@ def trained_result(
 
     Args:
         confusion: that of words or pixels, whose predictions no temperature changes; None for samples.
+        notes: what to know of the test data.
         measured_on, fitted_on: the names of the data, if they have one; the same if they are the same samples.
         auto_class: the `own_auto_class` of the model.
         **options: as for `RunResult.from_metrics`.
@@ -39,6 +41,7 @@ def trained_result(
         data=DataSection(measured_on=measured_on, auto_class=auto_class),
         fit=FitSection(fitted_on, cross_fit),
         subsets=SubsetSection(gamma_history=gamma_history),
+        notes=list(notes if fit is None else dict.fromkeys([*fit.cluster_notes, *notes])),
         **options,
     )
     if confusion is None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_focal.calibration.clusters import random_folds, usable_clusters
+from hf_focal.calibration.clusters import cluster_numbers, random_folds, usable_clusters
 
 
 @pytest.mark.parametrize(("number", "is_named", "is_used"), [(9, False, False), (9, True, True), (10, False, True)])
@@ -11,9 +11,14 @@ def test_few_clusters_that_were_found_do_not_cut_samples(number, is_named, is_us
     clusters, independent, (note,) = usable_clusters(np.arange(40) % number, "rows", "s.csv", "text", is_named)
     assert (clusters is not None) == independent == is_used
     assert note.startswith(f"the 40 rows of s.csv have {number} values of 'text'")
-    together = "rows with the same value stay together in folds and for thresholds, but not for intervals"
+    together = "rows with the same value stay together in folds, for thresholds, and for intervals"
     assert (together in note) == is_used
     assert ("name what is drawn independently as cluster_column" in note) != is_used
+
+
+def test_numbers_of_clusters():
+    assert cluster_numbers(np.array(["b", "a", "b"])).tolist() == [0, 1, 0]
+    assert cluster_numbers(np.arange(3)) is None and cluster_numbers(None) is None
 
 
 def test_samples_that_all_differ_need_no_note():

@@ -209,3 +209,45 @@ def test_the_time_does_not_grow_with_the_resamples_times_the_entries():
     start = time.process_time()
     metrics.bootstrap()
     assert time.process_time() - start < 60  # resampling all entries took 93 s on a fast processor, and sums take 0.5
+
+
+def test_clusters_that_are_set_are_those_of_the_bootstrap_until_samples_are_added():
+    questions = np.array([f"question {i // 5}" for i in range(1000)])
+    for metrics in (filled(1000, 5, 0), label_metrics(1000)):
+        expected = metrics.bootstrap(200, clusters=questions)
+        metrics.set_clusters(questions)
+        assert metrics.num_clusters == 200 and metrics.bootstrap(200) == expected
+        with pytest.raises(ValueError, match=r"clusters must have the shape \(1000,\)"):
+            metrics.set_clusters(questions[:10])
+        metrics.merge(metrics)
+        assert metrics.num_clusters is None
+    metrics = CalibrationMetrics(keep_samples=False)
+    metrics.update(*sample(1000, 5, 0))
+    with pytest.raises(ValueError, match="keep_samples must be True for clusters"):
+        metrics.set_clusters(questions)
+
+
+def label_metrics(size):
+    generator = np.random.default_rng(0)
+    metrics = CalibrationMetrics(num_bins=10, link="sigmoid")
+    metrics.update(generator.normal(size=(size, 3)), generator.integers(0, 2, (size, 3)))
+    return metrics
+
+
+def test_one_cluster_shows_no_variance():
+    metrics = filled(100, 5, 0)
+    assert np.isnan(list(metrics.bootstrap(100, clusters=np.zeros(100, int)).values())).all()
+
+
+def test_intervals_over_clusters_of_equal_outcomes_hold_the_true_error():
+    """The true ECE is 10 points; 100 of 500 samples are draws of their own."""
+    held = {"samples": 0, "clusters": 0}
+    for seed in range(100):
+        generator = np.random.default_rng(seed)
+        confidence = np.repeat(generator.uniform(0.6, 1, 100), 5)
+        correct = np.repeat(generator.random(100) < confidence[::5] - 0.1, 5)
+        metrics = from_confidences(confidence, correct, num_bins=5)
+        for name, clusters in (("samples", None), ("clusters", np.arange(500) // 5)):
+            low, high = metrics.bootstrap(200, clusters=clusters)["ece"]
+            held[name] += low <= 0.1 <= high
+    assert held["clusters"] >= 90 and held["samples"] < held["clusters"] - 10

@@ -3,12 +3,16 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 import torch
+import trained_models
+from datasets import Dataset, concatenate_datasets, load_dataset
 from language_models import build, texts
 from tiny_models import EVAL, BagOfWords, Stream, logits_of, rows, tensors, tiny_bert, trainer_of
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_focal import Correction, Temperature, fold_correction
+from hf_focal import Correction, Temperature, calibrate_model, fold_correction
 from hf_focal.calibration import CalibrationFit
 from hf_focal.calibration.affine_scaling import fit_vector_scaling
 from hf_focal.reports.results.result_sections import CrossFit
@@ -198,3 +202,52 @@ def test_a_fit_outlasts_evaluations_saving_and_another_place_of_the_weights(tmp_
     trainer.save_model(str(tmp_path / "other"))
     trainer.model.load_state_dict(copy.deepcopy(trainer.model.state_dict()))
     assert trainer.fit is fit and "weights have changed" not in caplog.text
+
+
+def test_the_same_rows_get_the_correction_of_calibrate_model(tmp_path):
+    """With texts in four rows each, vector scaling would only seem better than a temperature."""
+    case = trained_models.build("texts", tmp_path)
+    data = [load_dataset("parquet", data_files=str(file), split="train") for file in (case.validation, case.test)]
+    repeated, test = (concatenate_datasets([part.select(range(60))] * 4) for part in data)
+    files = [str(tmp_path / f"{name}4.parquet") for name in ("validation", "test")]
+    for file, part in zip(files, (repeated, test), strict=True):
+        part.to_parquet(file)
+    expected = calibrate_model(case.folder, files[0], test_dataset=files[1], **case.options)
+    tokenizer, model = AutoTokenizer.from_pretrained(case.folder), AutoModelForSequenceClassification
+    model = model.from_pretrained(case.folder)
+    names = repeated.features["label"].names
+
+    def encoded(part):
+        numbers = [model.config.label2id[name] for name in names]
+        return [tokenizer(row["premise"], row["hypothesis"]) | {"labels": numbers[row["label"]]} for row in part]
+
+    trainer = trainer_of(tmp_path, model, eval_dataset=encoded(repeated), processing_class=tokenizer)
+    fit = trainer.fit_correction()
+    assert pytest.approx(expected.temperature.value, rel=1e-4) == fit.correction.T
+    assert len(np.unique(fit.clusters)) == 60
+    result = trainer.report(encoded(test), no_examples=True)
+    assert result.pre_intervals["ece"] == pytest.approx(expected.pre_intervals["ece"], abs=0.01)
+    assert result.data.num_clusters == expected.data.num_clusters == 60
+    together = "samples with the same value stay together in folds, for thresholds, and for intervals"
+    for name, note in zip(("validation", "test"), result.notes, strict=True):
+        assert note == f"the 240 samples of the {name} data have 60 values of 'input_ids': {together}"
+    assert trainer.measure(encoded(test))[0].num_clusters == 60
+
+
+def test_few_different_inputs_are_no_clusters(tmp_path):
+    repeated = rows(9, seed=3) * 20
+    fit = trainer_of(tmp_path, eval_dataset=repeated).fit_correction(method="temperature")
+    assert fit.clusters is None and "name what is drawn independently as clusters" in fit.cluster_notes[0]
+    assert trainer_of(tmp_path, eval_dataset=MANY).fit_correction(method="temperature").cluster_notes == ()
+
+
+def test_inputs_of_a_stream_and_of_a_transform_are_found_too(tmp_path):
+    repeated = rows(50, seed=3) * 4
+    columns = {"number": range(200)}
+    transformed = Dataset.from_dict(columns).with_transform(
+        lambda batch: {name: [repeated[i][name] for i in batch["number"]] for name in repeated[0]}
+    )
+    for data in (repeated, Stream(repeated), transformed):
+        trainer = trainer_of(tmp_path, eval_dataset=data, remove_unused_columns=False)
+        fit = trainer.fit_correction(method="temperature")
+        assert len(np.unique(fit.clusters)) == 50

@@ -35,6 +35,7 @@ class DataSection:
     the model was published. `auto_class` loads the model's head, where the pipeline of the task does not; see
     `own_auto_class`. `measured_on` names the data, and `options` says how they were read. `was_calibrated`:
     whether the model came with a correction. `chance_error`: the error of guessing among the options of questions.
+    `num_clusters`: the number of clusters that the bootstrap draws; None if each sample is a draw of its own.
     """
 
     date: str | None = None
@@ -48,6 +49,7 @@ class DataSection:
     was_calibrated: bool | None = None
     measured_on: str | None = None
     chance_error: Share | None = None
+    num_clusters: Count | None = None
 
 
 @dataclass(frozen=True)

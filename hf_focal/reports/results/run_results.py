@@ -112,6 +112,12 @@ class RunResult:
 
         return summary(self)
 
+    @property
+    def over_clusters(self) -> str:
+        """What texts say after "interval": over how many clusters it is; "" if each sample is a draw of its own."""
+        number = self.data.num_clusters
+        return "" if number is None else f" over {number:,} clusters"
+
     def _repr_html_(self) -> str:
         from ..pages.page_parts import notebook_view
 
@@ -289,6 +295,7 @@ class RunResult:
         may have the sections, too, in their JSON form.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), _intervals(before) if intervals else {}
+        num_clusters = before.num_clusters if pre_intervals else None
         named: dict[str, Any] = {"data": data, "fit": fit, "subsets": subsets, "notes": notes}
         named |= {"thresholds": thresholds, "prior": prior, "drift": drift}
         sections = sections_of(details or {}) | {name: value for name, value in named.items() if value is not None}
@@ -307,13 +314,15 @@ class RunResult:
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            data=replace(recorded, date=recorded.date or datetime.date.today().isoformat()),
+            data=replace(recorded, date=recorded.date or datetime.date.today().isoformat(), num_clusters=num_clusters),
             **sections | {"subsets": replace(sections["subsets"], **measured)},
         )
 
 
 def _intervals(metrics: CalibrationMetrics) -> dict[str, tuple[float, float]]:
-    return metrics.bootstrap() if metrics.has_samples or metrics.has_independent_sums else {}
+    """Return the bootstrap intervals of metrics; none if they cannot be drawn, or if all samples are of one cluster."""
+    can_draw = metrics.has_samples or metrics.has_independent_sums
+    return metrics.bootstrap() if can_draw and metrics.num_clusters != 1 else {}
 
 
 def shared_axes(runs: Sequence[RunResult]) -> str:

@@ -29,7 +29,7 @@ def summary(result: RunResult) -> str:
             lines.append(_at_grid_end(temperature.value))
     lines += ["", f"On {samples_of(result)}:", "", metrics_table(result)]
     if result.pre_intervals:
-        lines.append("[low, high]: 95% bootstrap interval of the ECE.")
+        lines.append(f"[low, high]: 95% bootstrap interval of the ECE{result.over_clusters}.")
     lines += decision_lines(result)
     if result.subsets.groups:
         lines += ["", group_table(result.subsets.groups).rstrip()]

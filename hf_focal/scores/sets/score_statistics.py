@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...calibration import CalibrationFit, Correction
-from ...calibration.clusters import usable_clusters
+from ...calibration.clusters import are_clustered, usable_clusters
 from ...calibration.nll_sums import NLLSums
 from ...calibration.thresholds import ThresholdSamples
 from ...errors import InputError, one_line
@@ -214,7 +214,10 @@ class ScoreStatistics(LargeTableScores):
                     "corrections of more than one parameter, thresholds, groups, and changes come from a uniform "
                     f"sample of {rows}; T comes from all of them"
                 )
-            notes += self._usable_clusters()[2]
+            notes += self._usable_clusters(have_intervals=Use.METRICS_OF_SAMPLE in uses)[2]
+        elif Use.METRICS in uses and self._clusters[1]:
+            column = self._clusters[0]
+            notes.append(f"the intervals of {data_name} take each row as independent, whatever its {column!r}")
         if Use.METRICS_OF_SAMPLE in uses and not self._samples_all_rows:
             notes.append(
                 f"before and after the correction are measured on a uniform sample of {rows}: for all, measure them "
@@ -234,12 +237,13 @@ class ScoreStatistics(LargeTableScores):
     def _samples_all_rows(self) -> bool:
         return len(self.sample) == self.count
 
-    def _usable_clusters(self) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
-        """Return what `usable_clusters` does for the sample."""
+    def _usable_clusters(self, have_intervals: bool = True) -> tuple[np.ndarray | None, bool, tuple[str, ...]]:
+        """Return what `usable_clusters` does for the sample; a histogram of all rows has no clusters for intervals."""
         clusters, (name, is_named) = self.sample.columns().get("clusters"), self._clusters
         if clusters is None or name is None:
             return None, True, ()
-        return usable_clusters(clusters, "rows", self.data_name, name, is_named)
+        options: Any = {"have_intervals": have_intervals}
+        return usable_clusters(clusters, "rows", self.data_name, name, is_named, **options)
 
     def collected(self) -> Scores:
         """Return the sample.
@@ -281,7 +285,12 @@ class ScoreStatistics(LargeTableScores):
         return self.collected().measure(num_bins, correction)
 
     def has_measured(self, correction: Correction | None) -> bool:
-        """Return whether the metrics after a correction are those of all rows."""
+        """Return whether the metrics after a correction are those that were added up, rather than of the sample.
+
+        A sample of all rows takes their place if it has clusters, which a histogram lacks.
+        """
+        if self._samples_all_rows and are_clustered(self._usable_clusters()[0]):
+            return False
         return correction is None or (self.corrected is not None and is_same_correction(correction, self.correction))
 
     def fit(self, method: str = "auto", **options: Any) -> CalibrationFit:

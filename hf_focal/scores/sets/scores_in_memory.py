@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...calibration import CalibrationFit, Correction, fit_correction, fit_temperature
-from ...calibration.clusters import are_clustered
+from ...calibration.clusters import are_clustered, cluster_numbers
 from ...calibration.prior_shift import count_labels
 from ...calibration.thresholds import ThresholdSamples, threshold_samples
 from ...errors import InputError
@@ -118,8 +118,20 @@ class Scores:
         if self.confidences is not None:
             metrics = CalibrationMetrics(num_bins, classwise=False)
             metrics.update_from_confidences(self.confidences, self.known_labels)
+            metrics.set_clusters(self._measured_clusters())
             return metrics, None
-        return self._measured(num_bins, None), None if correction is None else self._measured(num_bins, correction)
+        before, clusters = self._measured(num_bins, None), self._measured_clusters()
+        after = None if correction is None else self._measured(num_bins, correction)
+        for side in (before, after):
+            if side is not None:
+                side.set_clusters(clusters)
+        return before, after
+
+    def _measured_clusters(self) -> np.ndarray | None:
+        """Return numbers of the clusters of the samples that are measured; None if these are draws of their own."""
+        if self.clusters is None or self.link == "sigmoid" or self.confidences is not None:
+            return cluster_numbers(self.clusters)
+        return cluster_numbers(np.asarray(self.clusters)[self.known_labels != -100])
 
     def _measured(self, num_bins: int, correction: Correction | None) -> CalibrationMetrics:
         classwise = self.has_classwise_metrics
