@@ -824,7 +824,8 @@ class FocalTrainer(Trainer):
             self.save_calibrated()
             self.create_model_card(result=result, **card)
         folder = self.args.output_dir
-        self.accelerator.print(f"{folder}: the model with its correction, its card, and report.html")
+        saved = "the model" if result.method is None else "the model with its correction"
+        self.accelerator.print(f"{folder}: {saved}, its card, and report.html")
         for step in steps_after_training(result, str(folder), published=self.args.push_to_hub):
             self.accelerator.print(f"Next: {step}")
         return result

@@ -196,7 +196,7 @@ def _never_predicted(result: RunResult, name: str) -> list[str]:
     if balance and balance.num_never and balance.never:
         share = 100 * (balance.samples_of_never or 0) / max(result.pre.get("num_samples", 1), 1)
         names = _some(balance.never, balance.num_never, balance.classes, "classes")
-        return [f"{name} never predicts {names} ({share:.1f}% of the samples)"]
+        return [_never_predicts(name, names, balance.num_never, share)]
     if labels and not balance and result.thresholds is None:
         columns = labels.name, labels.f1, labels.frequency
         by_correction = never_predicted_by_correction(result)
@@ -222,16 +222,22 @@ def _never_predicted_by_changes(changes: ClassChanges, name: str) -> list[str]:
     never = [(label, count, old) for label, count, old, new in zip(*columns, strict=True) if count and not new]
     if always := [(label, count) for label, count, old in never if not old]:
         names = _some([label for label, _ in always], len(always), len(changes.name), "classes")
-        texts.append(
-            f"{name} never predicts {names} ({100 * sum(count for _, count in always) / size:.1f}% of the samples)"
-        )
+        share = 100 * sum(count for _, count in always) / size
+        texts.append(_never_predicts(name, names, len(always), share))
     if by_correction := [(label, old) for label, _, old in never if old]:
         names = _some([label for label, _ in by_correction], len(by_correction), len(changes.name), "classes")
         share = 100 * sum(old for _, old in by_correction) / size
         texts.append(
-            f"After the correction, {name} never predicts {names}: before it, it did for {share:.1f}% of the samples"
+            f"After the correction, {name} never predicts {names}, which it predicted for {share:.1f}% of the samples "
+            "before"
         )
     return texts
+
+
+def _never_predicts(name: str, names: str, number: int, share: float) -> str:
+    """Say that `number` classes, whose samples are a `share` of all in percent, are never predicted."""
+    together = " together" if number > 1 else ""
+    return f"{name} never predicts {names} ({share:.1f}% of the samples{together})"
 
 
 def _some(names: Sequence[str], count: int, total: int, kind: str) -> str:

@@ -285,7 +285,7 @@ def _steps_to_threshold(result: RunResult, commands: RunCommands, shows_command:
     aim = f"to {verb} with a known {goal}"
     cost = _or_by_cost() if result.link == "sigmoid" and not result.prior else ()
     if shows_command:
-        return [Step.of(f"{aim}, add it to this command: ", Code(option(goal, _PRECISION)), *cost)]
+        return [Step.of(f"{aim}, add this to the calibrate command above: ", Code(option(goal, _PRECISION)), *cost)]
     if goal == "recall" and result.link == "softmax":
         return []
     choosing = commands.calibrate(recall=_PRECISION) if result.prior else commands.calibrate(precision=_PRECISION)

@@ -99,12 +99,12 @@ def as_logits(
     return values, Floor(), notes
 
 
-def _as_floor(floor: Floor | float, decimals: int | None = None) -> Floor:
+def _as_floor(floor: Floor | float) -> Floor:
     if isinstance(floor, Floor):
         return floor
     if not 0 < floor < 0.5:
         raise InputError("floor", f"must be a probability between 0 and 0.5, got {floor:g}")
-    return Floor(floor, decimals)
+    return Floor(floor)
 
 
 def check_scores_of_labels(rows: ScoreRows, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -159,8 +159,8 @@ def _logits_of_probabilities(
     if isinstance(floor, Floor):
         _check_precision(rows, values, probabilities, unit, floor, link)
     if floor is None:
-        floor = max(unit / 2, HALF_FLOOR if roundoff == HALF else 0.0, _FLOOR)
-    floor = _as_floor(floor, decimals_of_unit(unit))
+        floor = Floor(max(unit / 2, HALF_FLOOR if roundoff == HALF else 0.0, _FLOOR), decimals_of_unit(unit))
+    floor = _as_floor(floor)
     notes = _probability_notes(rows.data_name, probabilities, unit, roundoff, floor, link)
     logits = np.log(floor.raised(probabilities, link))
     if link == "sigmoid":

@@ -338,7 +338,7 @@ def test_what_the_correction_did_is_not_said_of_the_model():
         f"error of 20.0% against 20.0%; before it, the error was {100 * result.pre['error']:.1f}%; its recall is 0.0%"
     )
     predicted = (logits >= 0).mean()
-    expected = f"never predicts 'relevant': before it, it did for {100 * predicted:.1f}% of the samples"
+    expected = f"never predicts 'relevant', which it predicted for {100 * predicted:.1f}% of the samples before"
     assert never == f"After the correction, the model {expected}"
     assert "lowers the recall of 'relevant' from" in " ".join(verdict(result))
     given = {"scores": "a.csv", "test_scores": "b.csv", "output": "out"}

@@ -88,6 +88,13 @@ def test_other_probabilities_are_raised_to_their_floor_only(dtype):
     np.testing.assert_allclose(several.logits, np.log(q) - np.log(np.maximum(1 - rounded, 0.0005)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("floor", [0.0004, 0.0005, 0.0006])
+def test_a_floor_that_the_user_gives_replaces_each_smaller_probability(floor):
+    p = softmax(np.random.default_rng(0).normal(size=(300, 10)) * 4, 1).round(3)
+    logits = read_scores({"probabilities": p, "label": np.zeros(300, int)}, floor=floor).logits
+    np.testing.assert_array_equal(logits, np.log(np.maximum(p, floor)))
+
+
 @pytest.mark.parametrize("floor", [0.0, -0.1, 0.5])
 @pytest.mark.parametrize("column", ["probabilities", "logprobs"])
 def test_a_floor_is_a_small_probability(column, floor):
