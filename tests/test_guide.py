@@ -39,12 +39,12 @@ def shape(printed: str) -> list[str]:
 
     The verdict and the next steps depend on the results, so only whether a verdict is there is kept.
     """
-    printed = re.sub(r"^(Over|Under|Neither).*\n.*", "VERDICT", printed, flags=re.MULTILINE)
+    printed = re.sub(r"^(Over|Under|Neither).*(\n.+)*", "VERDICT", printed, flags=re.MULTILINE)
     printed = re.sub(r"^(Next: .*\n?)+", "", printed, flags=re.MULTILINE).rstrip()
     printed = re.sub(r"^T = .* \(.*lowest NLL\): .*\n\n", "", printed, flags=re.MULTILINE)  # if auto chose T
-    printed = re.sub(r"^\| macro recall .*\n", "", printed, flags=re.MULTILINE)  # newer than the guide's run
-    printed = re.sub(r"^A temperature alone.*\n", "", printed, flags=re.MULTILINE)  # newer, too
+    printed = re.sub(r"^A temperature alone.*\n", "", printed, flags=re.MULTILINE)  # if auto chose T, there is none
     printed = re.sub(r" at \d+% strength", "", printed)
+    printed = re.sub(r" over [\d,]+ clusters|^note: .* stay together in folds.*\n", "", printed, flags=re.MULTILINE)
     of_classes = r"(temperature|bias|vector|matrix)( scaling| correction)?( of \d+ classes)?"
     printed = re.sub(rf"T = [\d.]+( and an offset for each of \d+ classes)?|{of_classes}", "CORRECTION", printed)
     printed = re.sub(r"Chosen by auto: CORRECTION,? .*", "REASON", printed)
