@@ -12,6 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check "$(T
 # network is small, and on busy cores several threads spend most of their time waiting for each other.
 QUIET := OMP_NUM_THREADS=1 TRANSFORMERS_VERBOSITY=error HF_HUB_DISABLE_PROGRESS_BARS=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1
 demo: $(VENV)/.installed
+	@rm -rf out/demo
 	@echo "1. Generate messages to a support desk, and a small encoder with random weights"
 	@$(QUIET) $(BIN)/python -m hf_focal.demo.data out/demo
 	@echo; echo "2. Fine-tune it with five losses, fit a correction to the validation messages, and fold it in"
