@@ -157,11 +157,6 @@ class RunCommands:
         return "onnx" in self.arguments
 
     @property
-    def precision(self) -> float:
-        """The precision that was asked for; 0 if none was."""
-        return self._next.get("precision", 0)
-
-    @property
     def held_out_file(self) -> str:
         """The name of a file with more labeled data in the format of the user's own."""
         return f"{_HELD_OUT}{self._suffix}"

@@ -84,12 +84,14 @@ def _named_by_label2id(name: str) -> dict[str, dict]:
     """
     entries, _ = PreTrainedConfig.get_config_dict(name)
     id2label, label2id = (entries.get(key) or {} for key in ("id2label", "label2id"))
-    sizes = {len(id2label) or None, entries.get("num_labels"), entries.get("_num_labels")} - {None}
-    if _have_names(id2label) or "label_names" in entries or not label2id or not isinstance(label2id, dict):
+    if not isinstance(id2label, dict) or not isinstance(label2id, dict) or not label2id:
         return {}
+    if _have_names(id2label) or "label_names" in entries or not all(type(n) is int for n in label2id.values()):
+        return {}
+    sizes = [size for size in (len(id2label) or None, entries.get("num_labels"), entries.get("_num_labels")) if size]
     named = {number: label for label, number in label2id.items() if label != f"LABEL_{number}"}
     numbers = [*range(len(label2id))]
-    if not sizes <= {len(numbers)} or not all(type(number) is int for number in named) or sorted(named) != numbers:
+    if any(size != len(numbers) for size in sizes) or sorted(named) != numbers:
         return {}
     return {"id2label": {number: named[number] for number in numbers}, "label2id": dict(label2id)}
 
@@ -102,9 +104,10 @@ def label_notes(config: PreTrainedConfig) -> list[str]:
     """Return a note if a config's label2id gives a label of its id2label another number."""
     id2label = config.id2label
     plain = {number: label.strip().casefold() for number, label in id2label.items()}
-    for label, number in (config.label2id or {}).items():
-        names, name = (id2label, label) if label in id2label.values() else (plain, label.strip().casefold())
-        if name in names.values() and names.get(number) != name:
+    label2id = config.label2id if isinstance(config.label2id, dict) else {}
+    for label, number in label2id.items():
+        names, name = (id2label, label) if label in id2label.values() else (plain, str(label).strip().casefold())
+        if name in names.values() and not (isinstance(number, int) and names.get(number) == name):
             place = next(place for place, other in names.items() if other == name)
             return [
                 f"the model's config contradicts itself: the label {label!r} is {place} in id2label, and {number} in "

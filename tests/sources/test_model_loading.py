@@ -119,6 +119,8 @@ def test_labels_have_the_names_of_label2id_if_id2label_has_none(labels, tmp_path
         {"label2id": {"a": "0", "b": "1"}},
         {"label2id": {"a": 0, "b": 1, "c": 2}, "num_labels": 2},
         {"label2id": {"LABEL_0": 0, "LABEL_1": 1}},
+        {"label2id": {"a": [0], "b": 1}},
+        {"label2id": ["a", "b"]},
     ],
 )
 def test_a_label2id_that_does_not_name_all_labels_names_none(labels, tmp_path):
@@ -136,6 +138,7 @@ def test_a_label2id_that_does_not_name_all_labels_names_none(labels, tmp_path):
         ({"yes": 2, "no": 0}, []),
         ({"entailment": 0, "neutral": 1}, ["the label 'entailment' is 2 in id2label, and 0 in label2id"]),
         ({"Neutral": 2}, ["the label 'Neutral' is 1 in id2label, and 2 in label2id"]),
+        ({"neutral": [1]}, ["the label 'neutral' is 1 in id2label, and [1] in label2id"]),
     ],
 )
 def test_a_label2id_that_contradicts_id2label_is_noted(label2id, notes):

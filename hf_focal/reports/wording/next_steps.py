@@ -5,8 +5,6 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ...calibration.calibration_fit import is_too_few, reason_for_none, scaling_name
 from ...command_lines import CommandLine, RunCommands, apply_command, option, report_command
 from ...tasks.task import Unit, classifies_samples, unit_of
@@ -226,9 +224,6 @@ def _steps_without_threshold(result: RunResult, commands: RunCommands) -> list[S
         return [Step.of(f"{none}; ask for a precision that these data can show: ", lower)]
     if any(label.no_costs_least for label in labels):
         return [Step.of("at these costs, no threshold is better than always no: check the costs")]
-    if (percent := _percent_within_reach(result)) and commands.precision > percent / 100:
-        lower = commands.calibrate(precision=percent / 100)
-        return [Step.of(f"{none}; ask for less, for example: ", lower)]
     more = commands.calibrate_on_more_data()
     return [Step.of(f"{none}; choose it on more labeled data, here {commands.held_out_file}: ", more)]
 
@@ -258,20 +253,6 @@ def _steps_for_other_labels(result: RunResult, commands: RunCommands) -> list[St
         without = f"for {len(reached)} of the {len(missing)} labels without a threshold"
     lower = commands.calibrate(precision=min(reached) / 100)
     return [Step.of(f"{without}, ask for a precision that these data can show: ", lower)]
-
-
-def _percent_within_reach(result: RunResult) -> int:
-    """Return a precision, in percent, that at least a quarter of the test samples show; 0 without a curve.
-
-    It is the largest lower end of an interval of four standard errors, so that the same goal may hold for others.
-    """
-    curve = result.subsets.risk_coverage and result.subsets.risk_coverage.last
-    if not curve:
-        return 0
-    answered = np.array(curve.answered, float)
-    precision = 1 - np.array(curve.errors, float) / answered
-    lower = precision - 4 * np.sqrt(np.maximum(precision * (1 - precision), 1 / answered) / answered)
-    return max(0, math.floor(100 * lower[4 * answered >= answered[-1]].max()))
 
 
 def _steps_to_threshold(result: RunResult, commands: RunCommands, shows_command: bool) -> list[Step]:
