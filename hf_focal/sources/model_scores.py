@@ -162,7 +162,8 @@ class ModelScores:
                 return self._collected.measure(num_bins, correction)
             trainer = self.model.trainer()
             loss, head = trainer.loss, trainer.head
-            streamed = StreamedEvaluation(loss, num_bins, correction, head, kept_samples(head))
+            keeps_rows = keys is not None
+            streamed = StreamedEvaluation(loss, num_bins, correction, head, kept_samples(head), keeps_rows=keeps_rows)
             before, after = trainer.collect(self.encoded, streamed)
             if keys is not None:
                 streamed.set_clusters(keys[self.encoded_rows])

@@ -513,12 +513,13 @@ class FocalTrainer(Trainer):
         is_padded = warn_of_left_padding(model, inputs, logits, self.compute_loss_func.logits_of)
         return is_padded or self.args.world_size > 1
 
-    def _new_evaluation(self) -> StreamedEvaluation:
+    def _new_evaluation(self, keeps_rows: bool = False) -> StreamedEvaluation:
         keep_samples = kept_samples(self.head, self._gamma_updates.policy is not None)
         correction = None if self.fit is None else self.fit.correction
         refined = (self.args.metric_for_best_model or "").endswith("nll_refined")  # it costs time
+        options: Any = {"refined": refined, "keeps_rows": keeps_rows}
         return StreamedEvaluation(
-            self.loss, self.args.calibration_bins, correction, self.head, keep_samples, refined=refined
+            self.loss, self.args.calibration_bins, correction, self.head, keep_samples, **options
         )
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
@@ -527,7 +528,7 @@ class FocalTrainer(Trainer):
         Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
         have `keep_samples=False`, except with AdaFocal. Raises InputError for an empty dataset or one without labels.
         """
-        streamed = self._new_evaluation()
+        streamed = self._new_evaluation(keeps_rows=True)
         self._measure_dataset(dataset, streamed)
         return streamed.before, streamed.after
 
@@ -863,7 +864,7 @@ class FocalTrainer(Trainer):
 
     def _measured_result(self, dataset: Any, *accumulators: Accumulator) -> RunResult:
         """Measure a dataset, add it to other accumulators in the same pass, and return the result."""
-        streamed, fit = self._new_evaluation(), self.fit
+        streamed, fit = self._new_evaluation(keeps_rows=True), self.fit
         notes = self._measure_dataset(dataset, streamed, *accumulators)
         measured_name, fit_name = dataset if isinstance(dataset, str) else None, None
         if fit is not None and same_data(fit.dataset, self._evaluation_set("dataset", dataset)):

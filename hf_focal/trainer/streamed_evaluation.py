@@ -40,9 +40,9 @@ class StreamedEvaluation:
     The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
     of the corrected logits, with the suffix ``_corrected``. If `head` has classwise metrics, `compute` also returns
     classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
-    `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`. After
-    `gather`, `rows` says which row of the dataset each sample of `before` and `after` is from; for pixels, tokens, and
-    spans, it is empty.
+    `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`. With
+    `keeps_rows`, `rows` says after `gather` which row of the dataset each sample of `before` and `after` is from; for
+    pixels, tokens, and spans, it is empty.
     """
 
     pass_name = "measuring"
@@ -55,6 +55,7 @@ class StreamedEvaluation:
         head: Head,
         keep_samples: bool | int,
         refined: bool = False,
+        keeps_rows: bool = False,
     ):
         self.loss, self.correction, self.head, self.sigmoid = loss, correction, head, isinstance(loss, SigmoidLoss)
         link = "sigmoid" if self.sigmoid else "softmax"
@@ -63,6 +64,7 @@ class StreamedEvaluation:
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
         self.refined = RefinedNLL(link) if refined else None
+        self.keeps_rows = keeps_rows and head in (Head.CLASSES, Head.LABELS)
         self.batch_rows: list[tuple[int, np.ndarray]] = []
         self.rows = np.zeros(0, np.int64)
         self.loss_sum: Tensor | float = 0.0
@@ -71,7 +73,7 @@ class StreamedEvaluation:
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
         classes = labels if self.sigmoid else class_indices(logits, labels)
-        if self.head in (Head.CLASSES, Head.LABELS) and classes.ndim == 1 + self.sigmoid:
+        if self.keeps_rows and classes.ndim == 1 + self.sigmoid:
             is_measured = np.full(len(classes), True) if self.sigmoid else (classes != -100).cpu().numpy()
             self.batch_rows.append((len(classes), is_measured.nonzero()[0]))
         self.before.update(logits, classes)

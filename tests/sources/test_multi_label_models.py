@@ -54,7 +54,7 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     model, data = made(tmp_path, num_labels)
     before = evaluate_model(model, data, label_column=column)
     assert before.pre["num_entries"] == 120 * num_labels and "micro_f1" in before.pre
-    assert before.notes == []
+    assert [note for note in before.notes if "samples with the same value stay together" not in note] == []
     result = calibrate_model(model, data, label_column=column, method="temperature", output=tmp_path / "out")
     assert result.temperature.value > 1.2 and result.post["nll"] < before.pre["nll"]
     saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())

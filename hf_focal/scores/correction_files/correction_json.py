@@ -44,7 +44,7 @@ class SavedCorrection:
     @property
     def meaning_without_schema(self) -> dict[str, Any]:
         """Arguments of `read_scores` for the first rows, if there is no schema."""
-        floor = Floor(self.floor) if self.floor else None  # a number would be taken as the half unit that is shared
+        floor = Floor(self.floor) if self.floor else None
         return {"kind": self.kind, "classes": self.classes, "link": self.link, "floor": floor}
 
 

@@ -1,15 +1,15 @@
 """Corrections as ONNX graphs: ONNX Runtime computes the probabilities that `Correction.apply` gives."""
 
-import json
 import sys
 
 import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, softmax
 
-from hf_focal import Correction, InputError, calibrate_scores, read_scores
+from hf_focal import InputError, calibrate_scores, read_scores
 from hf_focal.cli.main import main
 from hf_focal.scores import export_correction
+from hf_focal.scores.correction_files.correction_json import read_correction
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(1500, 4)) * [2, 3, 4, 5] + [0, 1, 0, -1]
@@ -53,9 +53,9 @@ def test_the_graph_computes_what_the_correction_does(table, options, tmp_path):
     column, scores = next(iter(table.items()))
     scores = scores.astype(np.float32)
     (found,) = session.run(["calibrated"], {given: scores.reshape(len(scores), -1)})
-    floor = json.loads((tmp_path / "out" / "correction.json").read_text())["floor"] or None
-    logits = read_scores({column: scores.astype(float)}, needs_labels=False, floor=floor).logits
-    corrected = Correction.load(tmp_path / "out" / "correction.json").apply(logits)
+    saved = read_correction(tmp_path / "out" / "correction.json")
+    logits = read_scores({column: scores.astype(float)}, needs_labels=False, schema=saved.schema).logits
+    corrected = saved.correction.apply(logits)
     expected = softmax(corrected, 1) if "label" in table and table is not YES else expit(corrected)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert session.get_modelmeta().custom_metadata_map["classes"] == ("" if table is YES else "a\nb\nc\nd")
