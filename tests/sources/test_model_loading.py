@@ -198,5 +198,5 @@ def test_the_same_padding_token_changes_nothing(decoder):
 def test_architectures_of_a_damaged_config_are_refused(tmp_path):
     config = BertConfig().to_dict() | {"architectures": [3]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"architectures must be names of classes, got \[3\]"):
+    with pytest.raises(InputError, match=r"architectures.*\[3\]"):
         load_config(str(tmp_path), False)
