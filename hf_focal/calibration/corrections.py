@@ -18,7 +18,7 @@ from ..validation import check_positive
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 ModelT = TypeVar("ModelT", bound=Any)
 FILE_VERSIONS = (1, 2)  # of correction.json; version 1 had other names for A and b
-# What temperature.json and files of versions up to 0.2 have beside a correction: its fit and the scores of this.
+# What temperature.json, and files of versions up to 0.2, have beside a correction: its fit, with scores.
 _FIELDS_OF_FIT = {
     *("objective", "ece_before", "ece_after", "nll_before", "nll_after"),
     *("num_samples", "num_bins", "at_grid_end", "fallback", "grid", "shrunk_from"),

@@ -12,7 +12,7 @@ from ..validation import check_positive
 from .corrections import Correction
 
 _SCORES = {"nll": "NLL", "ece": "ECE", "adaece": "AdaECE"}  # what sentences call an objective
-_UNSET: tuple[Any, ...] = ((), "", None)  # values of fields that files leave out
+_UNSET: tuple[Any, ...] = ((), "", None)  # field values that files leave out
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _EARLY, _LATE, _LATE_SHARE, _PART = 1, 8, 0.3, 5
 # An estimate of the variance between clusters from e errors weighs e against this for the largest possible variance.
 _PRIOR_ERRORS = 2
 _POWER = 0.9  # how often as many more samples as a reason names shall be enough
-_MARGIN = 2.0**-22  # by which share thresholds are below a probability: a few units in the last place of float32
+_MARGIN = 2.0**-22  # thresholds lie this share below a probability: a few units in the last place of float32
 _STEP, _MOST_STEPS = 1.05, 94  # a reason names at most about 100 times as many samples; more would be a guess
 
 
@@ -97,7 +97,7 @@ class Candidates:
         order, size = np.argsort(-scores, kind="stable"), len(scores)
         scores, errors = scores[order], ~hits[order]
         quantiles = np.unique(np.ceil(np.arange(1, _NUM_QUANTILES + 1) * size / _NUM_QUANTILES).astype(int))
-        # A candidate takes all samples that float32 may not tell from its own.
+        # A candidate includes all samples that float32 may not distinguish from its own.
         thresholds = threshold_below(scores[quantiles - 1] if size else scores)
         counts, first = np.unique(np.searchsorted(-scores, -thresholds, "right"), return_index=True)
         thresholds = thresholds[first]

@@ -1,4 +1,4 @@
-"""The front matter of a card: what the Hub reads of a model and its results, also what it has of the base model."""
+"""The front matter of a card: what the Hub reads about a model, its results, and its base model."""
 
 from collections.abc import Mapping
 from math import isfinite

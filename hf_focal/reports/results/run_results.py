@@ -320,7 +320,7 @@ class RunResult:
 
 
 def _intervals(metrics: CalibrationMetrics) -> dict[str, tuple[float, float]]:
-    """Return the bootstrap intervals of metrics; none if they cannot be drawn, as of one cluster."""
+    """Return the bootstrap intervals of metrics; {} if none can be drawn, such as for a single cluster."""
     can_draw = metrics.has_samples or metrics.has_independent_sums
     return metrics.bootstrap() if can_draw and metrics.num_clusters != 1 else {}
 

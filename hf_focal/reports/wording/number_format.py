@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ...metrics.metric_table import METRICS
 
 MISSING = "–"  # not measured, or NaN
-_MOST_DECIMALS = 15  # that a float has
+_MOST_DECIMALS = 15  # of a float
 
 
 def sentence(text: str) -> str:

@@ -13,7 +13,7 @@ from ..sets.scores_in_memory import Scores
 
 _MOST_GROUPS = 50
 _PERMUTED_CELLS = 2**10  # of the smooth ECE of permuted tables, whose errors are far below the differences of tables
-# When two tables are compared: samples of each at most, their labels at most, and permutations.
+# When two tables are compared: the most samples of each, the most labels of these, and permutations.
 _COMPARED, _ENTRIES, _PERMUTATIONS = 20_000, 40_000, 999
 
 
